@@ -79,6 +79,8 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("log", "ssd"),
     ("device", "file"),
     ("capacity", ""),
+    ("frugal-capacity", ""),
+    ("frugal-keys", "10000000"),
     ("cache", "1GiB"),
     ("dram", "256MiB"),
     ("memory", ""),
@@ -229,6 +231,10 @@ impl Settings {
                     // Empty in a configuration file says the same.
                     (None, _) => derived(String::new(), "what the devices have"),
                 },
+                "frugal-capacity" => match facts.capacity_bytes {
+                    Some(bytes) => derived(format!("{}MiB", bytes >> 20), "as capacity"),
+                    None => setting.clone(),
+                },
                 "memory" => match timestone_io::machine_memory() {
                     Some(bytes) => {
                         derived(format!("{}MiB", (bytes / 2) >> 20), "half of the machine's")
@@ -270,6 +276,9 @@ impl Settings {
         config.flash = self.parse("device", device)?;
         config.sizes.capacity_bytes =
             self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
+        config.sizes.frugal_capacity_bytes =
+            self.optional("frugal-capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
+        config.sizes.frugal_keys = self.parse("frugal-keys", keys)?;
         config.sizes.cache_bytes = self.parse("cache", cache)?;
         config.sizes.dram_bytes = self.parse("dram", |text| size_of_at_least(text, LEAST_DRAM))?;
         config.sizes.memory_bytes = self.optional("memory", memory)?;
@@ -445,6 +454,13 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 
 fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" { Ok(None) } else { address(text).map(Some) }
+}
+
+fn keys(text: &str) -> Result<u64, String> {
+    text.parse()
+        .ok()
+        .filter(|&keys| keys > 0)
+        .ok_or_else(|| "it must be a number of keys, such as 50000000, without a unit".to_owned())
 }
 
 fn count(text: &str) -> Result<u16, String> {

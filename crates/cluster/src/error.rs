@@ -94,7 +94,11 @@ pub enum ClusterError {
         address: String,
     },
     /// A keyspace of that name exists.
-    #[error("keyspace {name} exists already; drop it first, or choose another name")]
+    #[error(
+        "keyspace {name} exists already; drop it first, or choose another name. Its options are \
+         fixed: to change them, copy it into another keyspace with `timestone dump` and `timestone \
+         load`"
+    )]
     KeyspaceExists {
         /// The name.
         name: String,

@@ -158,6 +158,12 @@ pub struct ListenConfig {
 pub struct SizeConfig {
     /// Most bytes on the flash device, over all shards; `None`: 80 % of the free space.
     pub capacity_bytes: Option<u64>,
+    /// Most bytes on the devices of the keyspaces with their index on flash, over all shards; `None`:
+    /// as many as on those of the others.
+    pub frugal_capacity_bytes: Option<u64>,
+    /// Keys that are expected in these keyspaces, over all shards: with more of them their chains get
+    /// longer. Fixed for a shard when its first such key is written.
+    pub frugal_keys: u64,
     /// Bytes of the record cache, over all shards; allocated as it fills.
     pub cache_bytes: u64,
     /// Memory of the keyspaces in dram, over all shards, in bytes, beside
@@ -172,6 +178,8 @@ impl Default for SizeConfig {
     fn default() -> Self {
         Self {
             capacity_bytes: None,
+            frugal_capacity_bytes: None,
+            frugal_keys: crate::limits::DEFAULT_FRUGAL_KEYS,
             cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
             dram_bytes: crate::limits::DEFAULT_DRAM_BYTES,
             memory_bytes: None,

@@ -29,6 +29,29 @@ use crate::limits;
 use crate::node::{Joining, Registration, register};
 use crate::seen;
 
+/// One of the flash devices of a shard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum FlashPart {
+    /// That of the keyspaces whose index is in memory. Every shard has it.
+    Full,
+    /// That of the keyspaces whose index is on flash. It is made with the first write for it.
+    Frugal,
+}
+
+impl FlashPart {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Full, Self::Frugal];
+
+    /// The name of its file in the shard's folder.
+    #[must_use]
+    pub const fn file_name(self) -> &'static str {
+        match self {
+            Self::Full => "flash",
+            Self::Frugal => "frugal",
+        }
+    }
+}
+
 /// A server's surroundings. Opened and locked: nobody else uses them.
 pub trait Environment: Send + Sync {
     /// The clock that stages live by.
@@ -63,8 +86,8 @@ pub trait Environment: Send + Sync {
     /// It cannot be written; the old one is intact then.
     fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError>;
 
-    /// Whether the flash device of a shard is there.
-    fn has_flash(&self, shard: ShardId) -> bool;
+    /// Whether a flash device of a shard is there.
+    fn has_flash(&self, shard: ShardId, part: FlashPart) -> bool;
 
     /// The files of a log; none when there is no such log.
     ///
@@ -72,13 +95,20 @@ pub trait Environment: Send + Sync {
     /// They cannot be listed.
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError>;
 
-    /// Opens the flash device of a shard, of up to `blocks` blocks, creating it when it is missing.
+    /// Opens a flash device of a shard, of up to `blocks` blocks, creating it when it is missing.
+    /// Both devices of a shard signal the same descriptor, if any. The second one may be opened in the
+    /// middle of a run, by another thread.
     ///
     /// # Errors
     /// It cannot be opened.
-    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError>;
+    fn open_flash(
+        &self,
+        shard: ShardId,
+        part: FlashPart,
+        blocks: u32,
+    ) -> Result<Box<dyn FlashDevice>, ServerError>;
 
-    /// Removes the flash device of a shard with all that is on it, durably. Nobody has it open.
+    /// Removes the flash devices of a shard with all that is on them, durably. Nobody has one open.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -275,16 +305,21 @@ impl Environment for LocalEnvironment {
         self.data.save_manifest(bytes)
     }
 
-    fn has_flash(&self, shard: ShardId) -> bool {
-        self.flash.has(&self.data, shard)
+    fn has_flash(&self, shard: ShardId, part: FlashPart) -> bool {
+        self.flash.has(&self.data, shard, part)
     }
 
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
         self.data.log_files(name)
     }
 
-    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
-        self.flash.open_shard(&self.data, shard, blocks)
+    fn open_flash(
+        &self,
+        shard: ShardId,
+        part: FlashPart,
+        blocks: u32,
+    ) -> Result<Box<dyn FlashDevice>, ServerError> {
+        self.flash.open_shard(&self.data, shard, part, blocks)
     }
 
     fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {

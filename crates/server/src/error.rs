@@ -171,6 +171,13 @@ pub enum ServerError {
         /// The directory.
         path: PathBuf,
     },
+    /// Keyspaces with their index on flash are asked for where there is no place for them.
+    #[error(
+        "keyspaces with index frugal have a device of their own in each shard, which is a file: they \
+         are not served with --device zoned or emulated. Create the keyspace with --index full, or \
+         serve a data directory with --device file"
+    )]
+    NoFrugalDevice,
     /// Others would count on flash in memory.
     #[error(
         "--device emulated keeps what is written in this process's memory, for trials of one \

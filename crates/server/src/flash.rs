@@ -2,7 +2,7 @@
 //! devices.
 //!
 //! ```text
-//!   open_flash, has_flash, remove_flash ──► FlashDevices ─┬─ Files      shard-NNNN/flash
+//!   open_flash, has_flash, remove_flash ──► FlashDevices ─┬─ Files      shard-NNNN/flash, shard-NNNN/frugal
 //!                                                         ├─ Emulated   media in memory, while the process lives
 //!                                                         └─ Zoned      a device a shard, which says itself whose it is
 //! ```
@@ -12,6 +12,7 @@
 //! is free. What belongs to somebody else is refused before anything is served.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,10 +21,12 @@ use timestone_flash::{
     EmulatedConfig, EmulatedMedium, FileConfig, FileDevice, FlashClock, FlashDevice, FlashError,
     KernelZones, Overwrite, ZonedConfig, ZonedDevice, ZonedMedium,
 };
+use timestone_io::WakeSignal;
 use timestone_types::ShardId;
 
 use crate::config::FlashPlace;
 use crate::datadir::{DataDir, Identity};
+use crate::environment::FlashPart;
 use crate::error::ServerError;
 use crate::limits;
 
@@ -32,8 +35,9 @@ type OpenZones = Box<dyn Fn(&Path) -> Result<Box<dyn ZonedMedium>, FlashError> +
 
 /// The flash devices of a data directory.
 pub(crate) enum FlashDevices {
-    /// Files of the directory, which leave so many bytes free for the logs.
-    Files { keep_free: u64 },
+    /// Files of the directory, which leave so many bytes free for the logs. The files of a shard
+    /// signal one descriptor.
+    Files { keep_free: u64, wakes: Mutex<BTreeMap<ShardId, WakeSignal>> },
     /// Media in memory.
     Emulated(Mutex<BTreeMap<ShardId, EmulatedMedium>>),
     /// Zoned block devices.
@@ -76,7 +80,7 @@ impl FlashDevices {
         keep_free: u64,
     ) -> Result<Self, ServerError> {
         match place {
-            FlashPlace::Files => Ok(Self::Files { keep_free }),
+            FlashPlace::Files => Ok(Self::Files { keep_free, wakes: Mutex::default() }),
             FlashPlace::Emulated => {
                 tracing::warn!(
                     "the flash devices are in this process's memory, as --device emulated says: \
@@ -92,25 +96,33 @@ impl FlashDevices {
         }
     }
 
-    /// Whether a shard's device is there.
-    pub(crate) fn has(&self, data: &DataDir, shard: ShardId) -> bool {
-        match self {
-            Self::Files { .. } => data.has_flash(shard),
-            Self::Emulated(media) => lock(media).contains_key(&shard),
-            Self::Zoned(devices) => devices.find(id_of(shard)).is_some(),
+    /// Whether a device of a shard is there.
+    pub(crate) fn has(&self, data: &DataDir, shard: ShardId, part: FlashPart) -> bool {
+        match (self, part) {
+            (Self::Files { .. }, part) => data.has_flash(shard, part),
+            (Self::Emulated(media), FlashPart::Full) => lock(media).contains_key(&shard),
+            (Self::Zoned(devices), FlashPart::Full) => devices.find(id_of(shard)).is_some(),
+            (Self::Emulated(_) | Self::Zoned(_), FlashPart::Frugal) => false,
         }
     }
 
-    /// Opens a shard's device, of up to `blocks` blocks of [`limits::BLOCK_BYTES`], creating it when
+    /// Opens a device of a shard, of up to `blocks` blocks of [`limits::BLOCK_BYTES`], creating it when
     /// it is missing.
     pub(crate) fn open_shard(
         &self,
         data: &DataDir,
         shard: ShardId,
+        part: FlashPart,
         blocks: u32,
     ) -> Result<Box<dyn FlashDevice>, ServerError> {
         match self {
-            Self::Files { keep_free } => open_file(data, shard, blocks, *keep_free),
+            Self::Files { keep_free, wakes } => {
+                let wake = wake_of(&mut lock(wakes), shard)?;
+                open_file(data, (shard, part), blocks, (*keep_free, wake))
+            }
+            Self::Emulated(_) | Self::Zoned(_) if part == FlashPart::Frugal => {
+                Err(ServerError::NoFrugalDevice)
+            }
             Self::Emulated(media) => {
                 let mut media = lock(media);
                 let medium = media.entry(shard).or_insert_with(|| {
@@ -127,7 +139,7 @@ impl FlashDevices {
         }
     }
 
-    /// Removes a shard's device with all that is on it, durably. Nobody has it open.
+    /// Removes a shard's devices with all that is on them, durably. Nobody has one open.
     pub(crate) fn remove(&self, data: &DataDir, shard: ShardId) -> Result<(), ServerError> {
         match self {
             Self::Files { .. } => data.remove_flash(shard),
@@ -157,21 +169,35 @@ fn check_count(paths: &[PathBuf], shards: u16) -> Result<(), ServerError> {
     }
 }
 
+/// The descriptor that the devices of a shard signal, from the first one on.
+fn wake_of(
+    wakes: &mut BTreeMap<ShardId, WakeSignal>,
+    shard: ShardId,
+) -> Result<WakeSignal, ServerError> {
+    match wakes.entry(shard) {
+        Entry::Occupied(entry) => Ok(entry.get().clone()),
+        Entry::Vacant(entry) => {
+            Ok(entry.insert(WakeSignal::new().map_err(ServerError::part)?).clone())
+        }
+    }
+}
+
 fn open_file(
     data: &DataDir,
-    shard: ShardId,
+    (shard, part): (ShardId, FlashPart),
     blocks: u32,
-    keep_free: u64,
+    (keep_free, wake): (u64, WakeSignal),
 ) -> Result<Box<dyn FlashDevice>, ServerError> {
-    let mut file = FileConfig::new(data.flash_file(shard)?, blocks);
+    let mut file = FileConfig::new(data.flash_file(shard, part)?, blocks);
     file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
     file.table_blocks = limits::TABLE_BLOCKS;
     file.keep_free_bytes = keep_free;
+    file.wake = Some(wake);
     let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
     let possible = device.geometry().max_blocks;
     if possible < blocks {
         tracing::warn!(
-            %shard, capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
+            %shard, file = part.file_name(), capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
             "the shard's flash file cannot grow to the whole capacity: the size of its block \
              table was fixed when it was created, at the \
              larger of 256 GiB and eight times the capacity of then. To go beyond, write the \
@@ -180,7 +206,7 @@ fn open_file(
              --capacity"
         );
     }
-    tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
+    tracing::debug!(%shard, file = part.file_name(), created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
     Ok(Box::new(device))
 }
 

@@ -76,7 +76,7 @@ pub use config::{
 };
 pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
 pub use departure::HAND_OVER_TIMEOUT;
-pub use environment::Environment;
+pub use environment::{Environment, FlashPart};
 pub use error::ServerError;
 pub use event::Event;
 pub use node::{JoinStep, Joining, Registration};

@@ -30,6 +30,12 @@ pub const MAX_THREADS: usize = 256;
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
 /// Memory of the keyspaces in dram, unless configured otherwise.
 pub const DEFAULT_DRAM_BYTES: u64 = 256 * 1024 * 1024;
+/// Keys that are expected in keyspaces with their index on flash, over all shards, unless configured
+/// otherwise: heads of their buckets take 8.5 MB, and translations 50 MB at most.
+pub const DEFAULT_FRUGAL_KEYS: u64 = 10_000_000;
+/// Bytes that a key takes on a device at least, for the number of buckets of a small one: with more
+/// of them its checkpoints would take a good part of it.
+pub const FRUGAL_BYTES_PER_KEY: u64 = 256;
 /// Memory of a process when nothing else is said and the machine's is not known.
 pub const DEFAULT_MEMORY_BYTES: u64 = 4 << 30;
 /// Least memory that a process may be given.

@@ -10,18 +10,22 @@
 //! threads. Source: DTranx §4.4.
 
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use timestone_seda::StageId;
 use timestone_store::prelude::*;
-use timestone_store::{Dram, DramConfig, FtlConfig, Mftl, MftlConfig, Sftl, Stores, VftlConfig};
+use timestone_store::{
+    Dram, DramConfig, FtlConfig, Mftl, MftlConfig, OpenFrugal, Opening, RecoveryReport, Sftl,
+    Skimpy, SkimpyConfig, Stores, VftlConfig,
+};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
 
 use crate::assembly::StagePlan;
 use crate::config::{ServerConfig, Tuning};
-use crate::environment::Environment;
+use crate::environment::{Environment, FlashPart};
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
@@ -67,27 +71,27 @@ impl StoreOpener {
             Some(bytes) => bytes,
             None => environment.capacity_bytes()?,
         };
-        let blocks = u32::try_from(capacity / count / tuning.block_bytes)
-            .unwrap_or(u32::MAX)
-            .max(limits::MIN_BLOCKS);
+        let blocks = self.blocks_of(capacity);
         let cache_bytes = config.sizes.cache_bytes / count;
         #[cfg(feature = "planted-bugs")]
         let cache_bytes =
             if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes };
         let started = std::time::Instant::now();
         #[cfg(feature = "planted-bugs")]
-        let blocks =
-            if timestone_types::is_planted!(ForgottenCapacity) && environment.has_flash(shard) {
-                limits::MIN_BLOCKS
-            } else {
-                blocks
-            };
-        let device = environment.open_flash(shard, blocks)?;
-        self.manifest.flash_created(shard)?;
+        let blocks = if timestone_types::is_planted!(ForgottenCapacity)
+            && environment.has_flash(shard, FlashPart::Full)
+        {
+            limits::MIN_BLOCKS
+        } else {
+            blocks
+        };
+        let has_frugal = environment.has_flash(shard, FlashPart::Frugal);
+        let device = environment.open_flash(shard, FlashPart::Full, blocks)?;
+        self.manifest.flash_created(shard, FlashPart::Full)?;
         let mftl = MftlConfig {
             store_id: self.cluster.get().rotate_left(16) ^ u64::from(shard.get()),
             seed: self.manifest.hash_seed()?,
-            cache_bytes,
+            cache_bytes: if has_frugal { cache_bytes / 2 } else { cache_bytes },
             beside_bytes: budget.beside / count,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
             assembled_bytes: (budget.output / 4 / count)
@@ -105,22 +109,161 @@ impl StoreOpener {
             return Ok(Box::new(store));
         }
         let (store, report) = Mftl::open(device, mftl).map_err(failed)?;
-        tracing::info!(
-            %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
-            elapsed_ms = started.elapsed().as_millis() as u64, "store open"
-        );
-        if report.met_damage() {
-            tracing::warn!(
-                %shard, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
-                bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
-                "the store met what it cannot read. After a crash that is what the last writes \
-                 left, and the log has them; after a clean \
-                 shutdown the device is damaged: restore the shard from a backup if its keys matter"
-            );
-        }
+        tell(shard, FlashPart::Full, &report, started);
         let memory_bytes = config.sizes.dram_bytes / count;
         let dram = Dram::in_recovery(DramConfig { seed: store.seed(), memory_bytes });
-        Ok(Box::new(Stores::new(store, dram)))
+        let frugal = FrugalOpener {
+            shard,
+            environment: Arc::clone(&self.environment),
+            manifest: Arc::clone(&self.manifest),
+            blocks: self.blocks_of(config.sizes.frugal_capacity_bytes.unwrap_or(capacity)),
+            block_bytes: tuning.block_bytes,
+            keys: config.sizes.frugal_keys / count,
+            full: MftlConfig { seed: store.seed(), ..mftl },
+        };
+        let stores = Stores::new(store, dram);
+        if has_frugal {
+            return Ok(Box::new(stores.with_frugal(frugal.open()?)));
+        }
+        Ok(Box::new(stores.with_frugal_later(frugal.later(), cache_bytes)))
+    }
+
+    /// The blocks of a shard's device, of so many bytes over all shards.
+    fn blocks_of(&self, capacity: u64) -> u32 {
+        let of_shard = capacity / self.shards.max(1) as u64;
+        u32::try_from(of_shard / self.tuning.block_bytes)
+            .unwrap_or(u32::MAX)
+            .max(limits::MIN_BLOCKS)
+    }
+}
+
+/// Opens the store of a shard's keyspaces with their index on flash: at the start where it is there,
+/// and otherwise when something is to be written to one.
+struct FrugalOpener {
+    shard: ShardId,
+    environment: Arc<dyn Environment>,
+    manifest: Arc<Manifest>,
+    blocks: u32,
+    block_bytes: u64,
+    keys: u64,
+    /// How the other store on flash runs.
+    full: MftlConfig,
+}
+
+impl FrugalOpener {
+    fn open(&self) -> Result<Skimpy, ServerError> {
+        let (shard, part, full) = (self.shard, FlashPart::Frugal, &self.full);
+        let started = std::time::Instant::now();
+        let device = self.environment.open_flash(shard, part, self.blocks)?;
+        self.manifest.flash_created(shard, part)?;
+        let room = u64::from(self.blocks) * self.block_bytes / limits::FRUGAL_BYTES_PER_KEY;
+        let config = SkimpyConfig {
+            store_id: full.store_id,
+            seed: full.seed,
+            keys: self.keys.clamp(1, room),
+            cache_bytes: full.cache_bytes,
+            // What its index takes is taken out of its record cache: the other store has the share.
+            beside_bytes: 0,
+            staged_bytes: full.staged_bytes,
+            assembled_bytes: full.assembled_bytes,
+            packing_delay: full.packing_delay,
+            partial_page_delay: full.partial_page_delay,
+            sync_interval: full.sync_interval,
+            checkpoint_bytes: full.checkpoint_bytes,
+            without_log: full.without_log,
+            ..SkimpyConfig::default()
+        };
+        let (store, report) = Skimpy::open(device, config)
+            .map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;
+        tell(shard, part, &report, started);
+        Ok(store)
+    }
+
+    fn open_or_say(&self) -> Opening {
+        match self.open() {
+            Ok(store) => Opening::Open(Box::new(store)),
+            Err(error) => Opening::Failed(format!(
+                "the device of the keyspaces with index frugal in shard-{:04} cannot be opened: \
+                 {error}. What is written to them is refused until it can be; all else goes on",
+                self.shard.get()
+            )),
+        }
+    }
+
+    /// Opens it when it is asked for: on a thread of its own, where threads are allowed, for it takes
+    /// as long as a few syncs and the writing of its first blocks do.
+    fn later(self) -> OpenFrugal {
+        if self.environment.parallelism() <= 1 {
+            return Box::new(move |_| self.open_or_say());
+        }
+        let (opener, mut beside) = (Arc::new(self), OpenedBeside::default());
+        Box::new(move |at_most| beside.ask(&opener, at_most))
+    }
+}
+
+/// A store that a thread of its own opens.
+#[derive(Default)]
+struct OpenedBeside(Option<(Receiver<Opening>, std::thread::JoinHandle<()>)>);
+
+impl OpenedBeside {
+    /// How far it has come, after so long at the latest; begins where nobody has.
+    fn ask(&mut self, opener: &Arc<FrugalOpener>, at_most: Duration) -> Opening {
+        if self.0.is_none() {
+            let (opener, (sender, receiver)) = (Arc::clone(opener), sync_channel(1));
+            let open = move || {
+                // Who has asked may be gone.
+                let _ = sender.send(opener.open_or_say());
+            };
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "only where an environment allows threads, and never in a simulation"
+            )]
+            match std::thread::Builder::new().name("open-frugal".to_owned()).spawn(open) {
+                Ok(thread) => self.0 = Some((receiver, thread)),
+                Err(error) => return Opening::Failed(format!("no thread can be started: {error}")),
+            }
+        }
+        let told = self.0.as_ref().map(|(receiver, _)| receiver.recv_timeout(at_most));
+        match told {
+            Some(Err(RecvTimeoutError::Timeout)) => Opening::UnderWay,
+            Some(Ok(opening)) => {
+                self.end();
+                opening
+            }
+            None | Some(Err(RecvTimeoutError::Disconnected)) => {
+                self.end();
+                Opening::Failed(worker_panicked().to_string())
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let _ = self.0.take().map(|(_, thread)| thread.join());
+    }
+}
+
+/// Nothing is made in a data directory that somebody else may own by then.
+impl Drop for OpenedBeside {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Logs what a store found on its device.
+fn tell(shard: ShardId, part: FlashPart, report: &RecoveryReport, started: std::time::Instant) {
+    let file = part.file_name();
+    tracing::info!(
+        %shard, file, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
+        elapsed_ms = started.elapsed().as_millis() as u64, "store open"
+    );
+    if report.met_damage() {
+        tracing::warn!(
+            %shard, file, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
+            bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
+            "the store met what it cannot read. After a crash that is what the last writes \
+             left, and the log has them; after a clean \
+             shutdown the device is damaged: restore the shard from a backup if its keys matter"
+        );
     }
 }
 

@@ -333,6 +333,9 @@ fn check_keyspaces(scenario: &Scenario) -> Checked {
              [storage], and for vary-log = false where a seed draws it",
         );
     }
+    if part.has_frugal() && part.ordered {
+        return wrong("has one with its index on flash, which keeps no order: ordered = false");
+    }
     if !part.has_memory() && part.dram_bytes.is_some() {
         let what = "is for keyspaces in memory: no store is \"dram\"".to_owned();
         return Err(Wrong::new(&["keyspaces", "dram-bytes"], what));

@@ -2,7 +2,7 @@
 //! of one completes, and what it costs.
 //!
 //! Those that are there when the server begins are known from then on, and so is the flash of a
-//! shard that it gets later, as a replica, or makes anew. Invariant: a device keeps its place in the list, for what
+//! shard that it gets later, as a replica or with the first frugal keyspace, or makes anew. Invariant: a device keeps its place in the list, for what
 //! is planned names it by that.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use timestone_costmodel::{Counter, DeviceCosts};
 use timestone_flash::MemoryMedia;
 use timestone_seda::StageId;
+use timestone_server::FlashPart;
 use timestone_types::ShardId;
 use timestone_wal::device::memory::MemoryDisk;
 
@@ -19,7 +20,7 @@ use crate::environment::SimEnvironment;
 pub(crate) struct Devices {
     all: Vec<Device>,
     /// Whose flash is among them, and where.
-    flash: BTreeMap<ShardId, usize>,
+    flash: BTreeMap<(ShardId, FlashPart), usize>,
     /// The stages of all shards that the server may have.
     shards: Vec<(ShardId, StageId)>,
     /// How often devices had been made or taken away when they were looked for last.
@@ -53,10 +54,10 @@ impl Devices {
         if std::mem::replace(&mut self.changes, changes) == changes {
             return;
         }
-        for (shard, media) in environment.media() {
+        for ((shard, part), media) in environment.media() {
             let stage = self.shards.iter().find(|(id, _)| *id == shard);
             let Some((_, stage)) = stage else { continue };
-            let place = *self.flash.entry(shard).or_insert(self.all.len());
+            let place = *self.flash.entry((shard, part)).or_insert(self.all.len());
             let is_known = |device: &Device| matches!(&device.kind, DeviceKind::Flash(known) if known.is_same(&media));
             match self.all.get_mut(place) {
                 Some(device) if is_known(device) => {}

@@ -14,7 +14,7 @@ use timestone_cluster::MasterService;
 use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
 use timestone_seda::Network;
 use timestone_seda::simulated::VirtualTime;
-use timestone_server::{DirectoryId, Environment, Joining, Registration, ServerError};
+use timestone_server::{DirectoryId, Environment, FlashPart, Joining, Registration, ServerError};
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
 use timestone_wal::device::memory::{DiskPace, MemoryDisk};
@@ -35,7 +35,7 @@ pub(crate) struct FlashShape {
 /// What a data directory holds.
 #[derive(Default)]
 struct DirectoryContents {
-    media: BTreeMap<ShardId, MemoryMedia>,
+    media: BTreeMap<(ShardId, FlashPart), MemoryMedia>,
     disks: BTreeMap<String, MemoryDisk>,
     master: Option<Vec<u8>>,
     manifest: Option<Vec<u8>>,
@@ -46,7 +46,7 @@ impl DirectoryContents {
     /// The same, of which nothing is shared.
     fn copy(&self) -> Self {
         Self {
-            media: self.media.iter().map(|(shard, media)| (*shard, media.copy())).collect(),
+            media: self.media.iter().map(|(place, media)| (*place, media.copy())).collect(),
             disks: self.disks.iter().map(|(name, disk)| (name.clone(), disk.copy())).collect(),
             master: self.master.clone(),
             manifest: self.manifest.clone(),
@@ -197,8 +197,8 @@ impl SimEnvironment {
     }
 
     /// The media of all shards.
-    pub(crate) fn media(&self) -> Vec<(ShardId, MemoryMedia)> {
-        self.kept().directory.media.iter().map(|(shard, media)| (*shard, media.clone())).collect()
+    pub(crate) fn media(&self) -> Vec<((ShardId, FlashPart), MemoryMedia)> {
+        self.kept().directory.media.iter().map(|(place, media)| (*place, media.clone())).collect()
     }
 
     /// The disks of all logs.
@@ -342,23 +342,28 @@ impl Environment for SimEnvironment {
         Ok(())
     }
 
-    fn has_flash(&self, shard: ShardId) -> bool {
-        self.kept().directory.media.contains_key(&shard)
+    fn has_flash(&self, shard: ShardId, part: FlashPart) -> bool {
+        self.kept().directory.media.contains_key(&(shard, part))
     }
 
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
         Ok(self.kept().directory.disks.get(name).map(MemoryDisk::files).unwrap_or_default())
     }
 
-    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+    fn open_flash(
+        &self,
+        shard: ShardId,
+        part: FlashPart,
+        blocks: u32,
+    ) -> Result<Box<dyn FlashDevice>, ServerError> {
         let index = self.kept().directory.media.len() as u64;
         let pace = self.flash_pace(index, 1);
         let shape = self.shape;
         let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
         let mut kept = self.kept();
         let (lies, now) = (kept.lies, kept.now);
-        kept.changes += u64::from(!kept.directory.media.contains_key(&shard));
-        let media = kept.directory.media.entry(shard).or_insert_with(|| {
+        kept.changes += u64::from(!kept.directory.media.contains_key(&(shard, part)));
+        let media = kept.directory.media.entry((shard, part)).or_insert_with(|| {
             let media = MemoryMedia::new(MemoryConfig {
                 pages_per_block: shape.pages_per_block,
                 initial_blocks: blocks.min(timestone_server::limits::INITIAL_BLOCKS),
@@ -380,7 +385,9 @@ impl Environment for SimEnvironment {
 
     fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         let mut kept = self.kept();
-        kept.changes += u64::from(kept.directory.media.remove(&shard).is_some());
+        for part in FlashPart::ALL {
+            kept.changes += u64::from(kept.directory.media.remove(&(shard, part)).is_some());
+        }
         Ok(())
     }
 
@@ -488,7 +495,7 @@ mod tests {
         let environment = environment();
         start(&environment, AcceptedLoss::Nothing).unwrap();
         start(&environment, AcceptedLoss::Nothing).unwrap();
-        environment.kept().directory.media.remove(&ShardId::new(1));
+        environment.kept().directory.media.remove(&(ShardId::new(1), FlashPart::Full));
         assert_eq!(missing(start(&environment, AcceptedLoss::Nothing)), "shard-0001/flash");
         assert_eq!(
             missing(start(&environment, AcceptedLoss::Shards(vec![ShardId::new(0)]))),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   stores = ["mftl", "dram"]:   key 0 ─► default, on flash     key 1 ─► keyspace-1, in memory     key 2 ─► default …
+//!   stores = ["mftl", "frugal"]: the same with its index on flash
 //! ```
 //! Keys go round all keyspaces by their numbers, so that neighbours of a transaction lie in
 //! different stores of the same shards. The first one on flash is the default keyspace; the others
@@ -34,10 +35,9 @@ use crate::names;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct KeyspacesPart {
-    /// The store of each keyspace that the workload uses: `mftl` or `dram`. Keys go round them by
-    /// their numbers. One keyspace on flash when it is left out.
-    #[serde(deserialize_with = "stores")]
-    pub stores: Vec<StoreKind>,
+    /// The store of each keyspace that the workload uses: `mftl`, `dram`, or `frugal`, whose index is
+    /// on flash. Keys go round them by their numbers. One keyspace on flash when it is left out.
+    pub stores: Vec<KeyspaceStore>,
     /// Bytes of memory that a server has for keyspaces in memory, over all its shards; the usual
     /// number when left out.
     pub dram_bytes: Option<u64>,
@@ -45,22 +45,53 @@ pub struct KeyspacesPart {
     pub ordered: bool,
 }
 
-fn stores<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> std::result::Result<Vec<StoreKind>, D::Error> {
-    let names = Vec::<String>::deserialize(deserializer)?;
-    let store = |name: &String| {
-        name.parse().map_err(|_| {
-            de::Error::custom(format!("there is no store {name:?}; the stores are mftl and dram"))
-        })
-    };
-    names.iter().map(store).collect()
+/// The store of a keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KeyspaceStore {
+    /// On flash, with its index in memory.
+    Mftl,
+    /// In memory only.
+    Dram,
+    /// On flash, with its index there, too.
+    Frugal,
+}
+
+impl<'de> Deserialize<'de> for KeyspaceStore {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "mftl" => Ok(Self::Mftl),
+            "dram" => Ok(Self::Dram),
+            "frugal" => Ok(Self::Frugal),
+            name => Err(de::Error::custom(format!(
+                "there is no store {name:?}; the stores are mftl, dram and frugal"
+            ))),
+        }
+    }
+}
+
+impl KeyspaceStore {
+    /// The options of such a keyspace, with its keys in order or not.
+    fn options(self, ordered: bool) -> KeyspaceOptions {
+        let (store, index) = match self {
+            Self::Dram if ordered => (StoreKind::Dram, IndexKind::Ordered),
+            Self::Dram => (StoreKind::Dram, IndexKind::Full),
+            Self::Mftl if ordered => (StoreKind::Mftl, IndexKind::Ordered),
+            Self::Mftl => (StoreKind::Mftl, IndexKind::Full),
+            Self::Frugal => (StoreKind::Mftl, IndexKind::Frugal),
+        };
+        KeyspaceOptions { store, index, ..KeyspaceOptions::DEFAULT }
+    }
 }
 
 impl KeyspacesPart {
     /// Whether any keyspace is in memory only.
     pub(crate) fn has_memory(&self) -> bool {
-        self.stores.contains(&StoreKind::Dram)
+        self.stores.contains(&KeyspaceStore::Dram)
+    }
+
+    /// Whether the index of any keyspace is on flash.
+    pub(crate) fn has_frugal(&self) -> bool {
+        self.stores.contains(&KeyspaceStore::Frugal)
     }
 }
 
@@ -75,7 +106,7 @@ struct Lost {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Keyspaces {
-    stores: Vec<StoreKind>,
+    stores: Vec<KeyspaceStore>,
     ordered: bool,
     /// In the order of the stores; unset until they are created.
     ids: OnceLock<Vec<KeyspaceId>>,
@@ -104,7 +135,7 @@ impl Keyspaces {
     }
 
     fn is_in_memory(&self, key: KeyIndex) -> bool {
-        self.stores.get(self.number_of(key) as usize) == Some(&StoreKind::Dram)
+        self.stores.get(self.number_of(key) as usize) == Some(&KeyspaceStore::Dram)
     }
 
     /// Creates those that are missing.
@@ -113,9 +144,8 @@ impl Keyspaces {
             return Ok(());
         }
         let known = db.keyspaces().await?;
-        let is_default = |store: &StoreKind| *store == StoreKind::Mftl && !self.ordered;
+        let is_default = |store: &KeyspaceStore| *store == KeyspaceStore::Mftl && !self.ordered;
         let default = self.stores.iter().position(is_default);
-        let index = if self.ordered { IndexKind::Ordered } else { IndexKind::Full };
         let mut ids = Vec::new();
         for (number, &store) in self.stores.iter().enumerate() {
             let name = format!("keyspace-{number}");
@@ -123,10 +153,7 @@ impl Keyspaces {
             ids.push(match found {
                 _ if default == Some(number) => KeyspaceId::DEFAULT,
                 Some(found) => found.id,
-                None => {
-                    let options = KeyspaceOptions { store, index, ..KeyspaceOptions::DEFAULT };
-                    db.create_keyspace(&name, options).await?.id
-                }
+                None => db.create_keyspace(&name, store.options(self.ordered)).await?.id,
             });
         }
         assert_eq!(ids.len(), self.stores.len(), "every keyspace has an id");
@@ -227,7 +254,7 @@ mod tests {
     const SHAPE_BYTES: usize = 16;
 
     fn keyspaces() -> Keyspaces {
-        let stores = vec![StoreKind::Mftl, StoreKind::Dram];
+        let stores = vec![KeyspaceStore::Mftl, KeyspaceStore::Dram];
         Keyspaces::new(&KeyspacesPart { stores, dram_bytes: None, ordered: false })
     }
 

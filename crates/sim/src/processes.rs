@@ -6,7 +6,7 @@
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
 
-use timestone_server::ShardFigures;
+use timestone_server::{FlashPart, ShardFigures};
 use timestone_types::ShardId;
 
 use crate::network::ProcessId;
@@ -108,8 +108,11 @@ impl Processes {
         server.environment.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
     }
 
-    /// The flash medium of one shard of a server.
-    pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
+    /// The flash media of the shards of a server.
+    pub(crate) fn media(
+        &self,
+        id: ProcessId,
+    ) -> Vec<((ShardId, FlashPart), timestone_flash::MemoryMedia)> {
         match &self[id].role {
             Role::Server(server) => server.environment.media(),
             Role::Client(_) | Role::Redis(_) => Vec::new(),

@@ -46,5 +46,5 @@ pub use sftl::{Sftl, SftlFactory};
 pub use skimpy::{
     FrugalIndexStats, FrugalReadStats, Skimpy, SkimpyConfig, SkimpyFactory, SkimpyStats,
 };
-pub use stores::{OpenFrugal, Stores};
+pub use stores::{OpenFrugal, Opening, Stores};
 pub use vftl::{Vftl, VftlConfig, VftlFactory, VftlStats};

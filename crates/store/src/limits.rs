@@ -46,7 +46,9 @@ pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;
 pub const RANGE_KEYS_PER_PUMP: u32 = 2048;
 /// Keys that one read of a range looks at before it is another one's turn.
 pub const RANGE_KEYS_AT_ONCE: u32 = 256;
-/// How long a device is not opened again that could not be. Opening blocks the shard's thread.
+/// How often it is looked whether a device is open that is being opened.
+pub const OPENING_INTERVAL: Duration = Duration::from_millis(10);
+/// How long a device is not opened again that could not be.
 pub const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long one of two devices is waited for while the other one may complete something, in
 /// recovery and at the end.

@@ -34,8 +34,8 @@ use crate::limits::WAIT_SLICE;
 use crate::mftl::Mftl;
 use crate::skimpy::Skimpy;
 use frugal::FrugalPart;
-pub use frugal::OpenFrugal;
-use joint::{Joint, Part};
+pub use frugal::{OpenFrugal, Opening};
+use joint::{Joint, OneOfTwo};
 
 /// See the module.
 pub struct Stores {
@@ -122,13 +122,15 @@ impl Stores {
         );
     }
 
-    /// The store with its index on flash, which is opened for a write where it is not there yet.
+    /// The store with its index on flash, which is opened for a write where it is not there yet;
+    /// that is waited for for so long.
     ///
     /// # Errors
-    /// [`StoreError::NoDevice`]; [`StoreError::ShuttingDown`].
+    /// [`StoreError::NoDevice`]; [`StoreError::Busy`] while it is being opened;
+    /// [`StoreError::ShuttingDown`].
     #[inline]
-    fn frugal_for_writing(&mut self) -> Result<&mut Skimpy, StoreError> {
-        let (store, opened) = self.frugal.for_writing()?;
+    fn frugal_for_writing(&mut self, at_most: Duration) -> Result<&mut Skimpy, StoreError> {
+        let (store, opened) = self.frugal.for_writing(at_most)?;
         if opened {
             self.flash.resize_cache(half(self.cache_bytes));
             store.resize_cache(half(self.cache_bytes));
@@ -368,7 +370,7 @@ impl Writes for Stores {
             return self.dram.put(key, version, value, expires_at);
         }
         if key.keyspace.is_frugal() {
-            return self.frugal_for_writing()?.put(key, version, value, expires_at);
+            return self.frugal_for_writing(Duration::ZERO)?.put(key, version, value, expires_at);
         }
         self.flash.put(key, version, value, expires_at)
     }
@@ -381,7 +383,7 @@ impl Writes for Stores {
             return self.dram.delete(key, version);
         }
         if key.keyspace.is_frugal() {
-            return self.frugal_for_writing()?.delete(key, version);
+            return self.frugal_for_writing(Duration::ZERO)?.delete(key, version);
         }
         self.flash.delete(key, version)
     }
@@ -393,7 +395,7 @@ impl Writes for Stores {
             return self.dram.fence(keyspace, version);
         }
         if keyspace.is_frugal() {
-            return self.frugal_for_writing()?.fence(keyspace, version);
+            return self.frugal_for_writing(Duration::ZERO)?.fence(keyspace, version);
         }
         self.flash.fence(keyspace, version)
     }
@@ -432,7 +434,7 @@ impl Writes for Stores {
         let frugal = if full.is_err() || frugal_puts.is_empty() {
             full
         } else {
-            self.frugal_for_writing()
+            self.frugal_for_writing(Duration::ZERO)
                 .and_then(|frugal| frugal.admit(&mut frugal_puts.iter().copied(), promised))
         };
         frugal_puts.clear();
@@ -532,12 +534,16 @@ impl Upkeep for Stores {
 
     fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
         self.assert_sound();
+        if self.frugal.is_opening() {
+            // Who was refused meanwhile comes again.
+            let _ = self.frugal_for_writing(Duration::ZERO);
+        }
         let before = events.len();
         self.flash.pump(now, events);
-        self.joint.take(Part::Full, events, before);
+        self.joint.take(OneOfTwo::Full, events, before);
         let before = events.len();
         self.frugal.pump(now, events);
-        self.joint.take(Part::Frugal, events, before);
+        self.joint.take(OneOfTwo::Frugal, events, before);
         // Walks over keyspaces that nobody has written to yet are answered, too.
         if self.uses_dram || self.dram.next_deadline().is_some() {
             self.dram.pump(now, events);
@@ -556,6 +562,10 @@ impl Upkeep for Stores {
 
     fn wait(&mut self, timeout: Duration) {
         self.assert_sound();
+        if self.frugal.is_opening() {
+            let _ = self.frugal_for_writing(timeout);
+            return;
+        }
         let Some(frugal) = self.frugal.get_mut() else { return self.flash.wait(timeout) };
         // Either may be the one that completes something.
         self.flash.wait(timeout.min(WAIT_SLICE));

@@ -41,7 +41,7 @@ pub mod server {
     /// Looking at a data directory without a server; see `timestone data inspect`.
     pub mod inspect {
         pub use timestone_flash::{BlockId, FileImage, Geometry};
-        pub use timestone_server::{DirectoryIdentity, DirectoryView, ManifestView};
+        pub use timestone_server::{DirectoryIdentity, DirectoryView, FlashPart, ManifestView};
         pub use timestone_store::inspect::*;
     }
 }

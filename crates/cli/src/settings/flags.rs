@@ -91,6 +91,14 @@ pub(super) struct StorageArgs {
     /// 1GiB; zoned: what the devices have].
     #[arg(long, env = "TIMESTONE_CAPACITY", value_name = "SIZE")]
     pub(super) capacity: Option<String>,
+    /// Most space on the devices of keyspaces with index frugal, which are files beside the others
+    /// [default: as --capacity].
+    #[arg(long, env = "TIMESTONE_FRUGAL_CAPACITY", value_name = "SIZE")]
+    pub(super) frugal_capacity: Option<String>,
+    /// Keys that are expected in keyspaces with index frugal: with more of them reads take longer.
+    /// Fixed for a shard when such a keyspace is first written to [default: 10000000].
+    #[arg(long, env = "TIMESTONE_FRUGAL_KEYS", value_name = "KEYS")]
+    pub(super) frugal_keys: Option<String>,
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
     #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
     pub(super) cache: Option<String>,
@@ -181,6 +189,8 @@ impl ServeArgs {
             "log" => self.storage.log.as_ref(),
             "device" => self.storage.device.as_ref(),
             "capacity" => self.storage.capacity.as_ref(),
+            "frugal-capacity" => self.storage.frugal_capacity.as_ref(),
+            "frugal-keys" => self.storage.frugal_keys.as_ref(),
             "cache" => self.storage.cache.as_ref(),
             "dram" => self.storage.dram.as_ref(),
             "memory" => self.storage.memory.as_ref(),

@@ -16,6 +16,7 @@ use super::cluster::ClusterPlace;
 use super::plan::StageSlots;
 use super::primary::{Primaries, begin_run, opener, put_logs};
 use crate::config::StageLayout;
+use crate::environment::FlashPart;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
 use crate::replica_stage::{
@@ -109,5 +110,5 @@ fn keeps(ground: &Ground<'_>, place: &ClusterPlace, shard: ShardId) -> bool {
     let entry = place.map.shard(shard);
     let is_named = entry.is_some_and(|entry| entry.replicas.contains(&place.server));
     let is_everywhere = place.map.servers().len() <= place.control.replication.replicas();
-    is_named || is_everywhere || ground.environment.has_flash(shard)
+    is_named || is_everywhere || ground.environment.has_flash(shard, FlashPart::Full)
 }

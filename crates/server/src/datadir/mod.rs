@@ -10,7 +10,7 @@
 //!   cluster       the id of the cluster, where the master is elsewhere
 //!   RESERVE       zeros: room for the files above on a file system that is full
 //!   cluster-name  the cluster's name, once it was given one
-//!   shard-0000/   flash (store's device)            one folder a shard
+//!   shard-0000/   flash, frugal (devices of its stores)   one folder a shard
 //!   wal/thread-0/ the log files of one reactor thread
 //! ```
 //!
@@ -35,6 +35,7 @@ use timestone_wal::device::FileName;
 
 use crate::cluster_name::ClusterName;
 use crate::config::FlashPlace;
+use crate::environment::FlashPart;
 use crate::error::ServerError;
 use crate::manifest::Manifest;
 pub(crate) use files::replace_file;
@@ -56,7 +57,6 @@ const CLUSTER_DIGITS: usize = 16;
 const MISSING: &str = "it is missing, and the directory holds data";
 const LOG_FOLDER: &str = "wal";
 const SHARD_PREFIX: &str = "shard-";
-const FLASH_FILE: &str = "flash";
 /// The files of a data directory's logs that are gone and whose loss was accepted at a start, by
 /// the folder of their log. For whoever explains a log without a server.
 #[must_use]
@@ -134,28 +134,35 @@ impl DataDir {
         self.identity
     }
 
-    /// The flash file of one shard; its folder is created.
+    /// A flash file of one shard; its folder is created.
     ///
     /// # Errors
     /// The folder cannot be created.
-    pub(crate) fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
+    pub(crate) fn flash_file(
+        &self,
+        shard: ShardId,
+        part: FlashPart,
+    ) -> Result<PathBuf, ServerError> {
         let folder = self.shard_folder(shard.get());
         create_folder(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
-        Ok(folder.join(FLASH_FILE))
+        Ok(folder.join(part.file_name()))
     }
 
-    /// Removes the flash file of one shard, durably; there may be none.
+    /// Removes the flash files of one shard, durably; there may be none.
     ///
     /// # Errors
-    /// It cannot be removed.
+    /// They cannot be removed.
     pub(crate) fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         let folder = self.shard_folder(shard.get());
-        let file = folder.join(FLASH_FILE);
-        let removed = match fs::remove_file(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            removed => removed.and_then(|()| File::open(&folder)?.sync_all()),
-        };
-        removed.map_err(|source| ServerError::io("remove", &file, source))
+        for part in FlashPart::ALL {
+            let file = folder.join(part.file_name());
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                removed => removed.and_then(|()| File::open(&folder)?.sync_all()),
+            }
+            .map_err(|source| ServerError::io("remove", &file, source))?;
+        }
+        Ok(())
     }
 
     fn shard_folder(&self, shard: u16) -> PathBuf {
@@ -231,9 +238,9 @@ impl DataDir {
         replace_file(&self.manifest_path(), bytes)
     }
 
-    /// Whether a shard's flash file is there.
-    pub(crate) fn has_flash(&self, shard: ShardId) -> bool {
-        self.shard_folder(shard.get()).join(FLASH_FILE).exists()
+    /// Whether a flash file of a shard is there.
+    pub(crate) fn has_flash(&self, shard: ShardId, part: FlashPart) -> bool {
+        self.shard_folder(shard.get()).join(part.file_name()).exists()
     }
 
     /// The log files in one log's folder; none when there is no such folder.
@@ -429,7 +436,8 @@ pub(crate) fn default_capacity(path: &Path) -> Result<u64, ServerError> {
     let told =
         told.map_err(|errno| ServerError::io("measure the free space of", existing, errno.into()))?;
     let used: u64 = shard_folders(path)
-        .map(|folder| fs::metadata(folder.join(FLASH_FILE)).map_or(0, |metadata| metadata.len()))
+        .flat_map(|folder| FlashPart::ALL.map(|part| folder.join(part.file_name())))
+        .map(|file| fs::metadata(file).map_or(0, |metadata| metadata.len()))
         .sum();
     Ok((told.f_bavail * told.f_frsize + used) / 5 * 4)
 }
@@ -704,7 +712,7 @@ mod tests {
         }
 
         let directory = open(whole.path(), None).unwrap();
-        directory.flash_file(ShardId::new(0)).unwrap();
+        directory.flash_file(ShardId::new(0), FlashPart::Full).unwrap();
         drop(directory);
         fs::remove_file(whole.path().join(FORMAT_FILE)).unwrap();
         let error = open(whole.path(), None).unwrap_err().to_string();

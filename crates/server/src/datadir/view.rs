@@ -13,9 +13,10 @@ use timestone_cluster::Master;
 use timestone_types::{ClusterId, KeyspaceId, ShardId};
 
 use super::{
-    CLUSTER_NAME_FILE, FLASH_FILE, FORMAT_FILE, Identity, LOCK_FILE, LOG_FOLDER, MANIFEST_FILE,
-    MASTER_FILE, Manifest, SHARD_PREFIX, is_absent, is_log_folder, shard_folders,
+    CLUSTER_NAME_FILE, FORMAT_FILE, Identity, LOCK_FILE, LOG_FOLDER, MANIFEST_FILE, MASTER_FILE,
+    Manifest, SHARD_PREFIX, is_absent, is_log_folder, shard_folders,
 };
+use crate::environment::FlashPart;
 use crate::error::ServerError;
 
 /// What the small files of a data directory say.
@@ -31,8 +32,8 @@ pub struct DirectoryView {
     pub cluster_name: Option<String>,
     /// Names of keyspaces, as far as the state of an embedded master tells.
     pub keyspaces: BTreeMap<KeyspaceId, String>,
-    /// The flash files that are there, by shard.
-    pub flash: BTreeMap<ShardId, PathBuf>,
+    /// The flash files that are there, by shard and device.
+    pub flash: BTreeMap<(ShardId, FlashPart), PathBuf>,
     /// The folders of logs that are there.
     pub logs: Vec<PathBuf>,
     /// Held so that no server starts here; `None` where there is no lock file.
@@ -55,6 +56,8 @@ pub struct DirectoryIdentity {
 pub struct ManifestView {
     /// Shards whose flash file was created.
     pub shards: Vec<ShardId>,
+    /// Shards whose second one was, for keyspaces with their index on flash.
+    pub frugal: Vec<ShardId>,
     /// Shards whose replica is void, as somebody accepted.
     pub void: Vec<ShardId>,
     /// Log files that must be there, by log.
@@ -128,13 +131,16 @@ fn hold(path: &Path) -> Result<Option<File>, ServerError> {
     Err(ServerError::InUse { path: path.to_owned(), pid: pid.to_owned() })
 }
 
-fn flash_files(path: &Path) -> BTreeMap<ShardId, PathBuf> {
-    let file = |folder: PathBuf| {
+fn flash_files(path: &Path) -> BTreeMap<(ShardId, FlashPart), PathBuf> {
+    let file = |folder: &Path, part: FlashPart| {
         let number = folder.file_name()?.to_str()?.strip_prefix(SHARD_PREFIX)?.parse().ok()?;
-        let file = folder.join(FLASH_FILE);
-        file.exists().then(|| (ShardId::new(number), file))
+        let file = folder.join(part.file_name());
+        file.exists().then(|| ((ShardId::new(number), part), file))
     };
-    shard_folders(path).filter_map(file).collect()
+    shard_folders(path)
+        .flat_map(|folder| FlashPart::ALL.map(|part| file(&folder, part)))
+        .flatten()
+        .collect()
 }
 
 fn log_folders(path: &Path) -> Result<Vec<PathBuf>, ServerError> {

@@ -105,14 +105,19 @@ impl Environment for Photographed {
             false => Ok(()),
         }
     }
-    fn has_flash(&self, shard: ShardId) -> bool {
-        self.inner.has_flash(shard)
+    fn has_flash(&self, shard: ShardId, part: FlashPart) -> bool {
+        self.inner.has_flash(shard, part)
     }
     fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
         self.inner.log_files(name)
     }
-    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
-        self.step(|| self.inner.open_flash(shard, blocks))
+    fn open_flash(
+        &self,
+        shard: ShardId,
+        part: FlashPart,
+        blocks: u32,
+    ) -> Result<Box<dyn FlashDevice>, ServerError> {
+        self.step(|| self.inner.open_flash(shard, part, blocks))
     }
     fn remove_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         self.step(|| self.inner.remove_flash(shard))
@@ -154,8 +159,13 @@ fn a_capacity_that_was_small_at_creation_does_not_limit_what_comes_later() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig::embedded(folder.path().join("data"));
     let environment = LocalEnvironment::open(&config).unwrap();
-    let capacity =
-        |blocks| environment.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
+    let capacity = |blocks| {
+        environment
+            .open_flash(ShardId::new(0), FlashPart::Full, blocks)
+            .unwrap()
+            .geometry()
+            .max_blocks
+    };
     assert_eq!(capacity(limits::MIN_BLOCKS), limits::MIN_BLOCKS);
     assert_eq!(capacity(limits::TABLE_BLOCKS), limits::TABLE_BLOCKS);
     assert!(

@@ -14,7 +14,7 @@ use timestone_wal::device::FileName;
 
 use super::Beginning;
 use super::missing::Missing;
-use crate::environment::Environment;
+use crate::environment::{Environment, FlashPart};
 use crate::error::ServerError;
 
 /// Most starts under one number of which the manifest tells, beside the last one.
@@ -31,6 +31,9 @@ pub(super) struct Contents {
     /// Shards whose flash file was created.
     #[serde(default)]
     pub(super) shards: BTreeSet<u16>,
+    /// Shards whose second one was, for keyspaces with their index on flash.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) frugal: BTreeSet<u16>,
     /// No log tells up to which timestamp the last run served, nor its watermark: it had none, or
     /// the loss of a part was accepted. Until a run with a log has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -159,13 +162,12 @@ impl Contents {
 
     /// What is named and not there.
     pub(super) fn missing(&self, environment: &dyn Environment) -> Result<Missing, ServerError> {
-        let shards = self
-            .shards
-            .iter()
-            .copied()
-            .map(ShardId::new)
-            .filter(|&shard| !environment.has_flash(shard))
-            .collect();
+        let gone = |shards: &BTreeSet<u16>, part| -> BTreeSet<ShardId> {
+            let shards = shards.iter().copied().map(ShardId::new);
+            shards.filter(|&shard| !environment.has_flash(shard, part)).collect()
+        };
+        let shards = gone(&self.shards, FlashPart::Full);
+        let frugal = gone(&self.frugal, FlashPart::Frugal);
         let mut files = BTreeMap::new();
         for (log, contents) in &self.logs {
             let present: BTreeSet<String> =
@@ -175,12 +177,13 @@ impl Contents {
                 files.insert(log.clone(), gone);
             }
         }
-        Ok(Missing { shards, files })
+        Ok(Missing { shards, frugal, files })
     }
 
     /// Goes on without what is missing.
     pub(super) fn forget(&mut self, missing: &Missing) {
         self.shards.retain(|&shard| !missing.shards.contains(&ShardId::new(shard)));
+        self.frugal.retain(|&shard| !missing.frugal.contains(&ShardId::new(shard)));
         for (log, gone) in &missing.files {
             if let Some(log) = self.logs.get_mut(log) {
                 log.files.retain(|file| !gone.contains(file));
@@ -213,6 +216,7 @@ mod tests {
         Contents {
             hash_seed: Some(u64::MAX - 1),
             shards: [0, 3].into(),
+            frugal: [3].into(),
             unlogged: true,
             clients: vec![4, 9],
             began: Some(6),
@@ -229,7 +233,7 @@ mod tests {
     #[test]
     fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
         let sealed = contents().encode().unwrap();
-        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = \
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nfrugal = [3]\nunlogged = true\nclients = \
             [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
             8\nrun = [9, 18446744073709551615, 7]\n\n[logs.thread-0]\nfiles = \
             [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\

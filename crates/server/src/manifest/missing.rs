@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use timestone_types::ShardId;
 
 use super::contents::Contents;
-use crate::environment::Environment;
+use crate::environment::{Environment, FlashPart};
 use crate::error::ServerError;
 use crate::limits::MAX_MISSING_NAMED;
 
@@ -13,25 +13,31 @@ use crate::limits::MAX_MISSING_NAMED;
 #[derive(Debug, Default)]
 pub(super) struct Missing {
     pub(super) shards: BTreeSet<ShardId>,
+    /// Whose device for keyspaces with their index on flash is gone.
+    pub(super) frugal: BTreeSet<ShardId>,
     /// By log.
     pub(super) files: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Missing {
     pub(super) fn is_empty(&self) -> bool {
-        self.shards.is_empty() && self.files.is_empty()
+        self.shards.is_empty() && self.frugal.is_empty() && self.files.is_empty()
     }
 
     /// The shards whose data may be gone. Every shard of the directory may have written to any of
     /// its logs: which shard runs on which thread changes from start to start.
     pub(super) fn concerned(&self, all: &BTreeSet<u16>) -> BTreeSet<ShardId> {
         let of_logs = all.iter().copied().map(ShardId::new).filter(|_| !self.files.is_empty());
-        self.shards.iter().copied().chain(of_logs).collect()
+        self.shards.iter().chain(&self.frugal).copied().chain(of_logs).collect()
     }
 
     /// The names of what is missing, as paths in the directory.
     pub(super) fn names(&self) -> String {
-        let flash = self.shards.iter().map(|shard| format!("shard-{:04}/flash", shard.get()));
+        let parts = [(&self.shards, FlashPart::Full), (&self.frugal, FlashPart::Frugal)];
+        let flash = parts.into_iter().flat_map(|(shards, part)| {
+            let name = part.file_name();
+            shards.iter().map(move |shard| format!("shard-{:04}/{name}", shard.get()))
+        });
         let logs = self
             .files
             .iter()

@@ -31,7 +31,7 @@ use timestone_wal::device::{FileName, FileRegistry};
 
 use crate::config::AcceptedLoss;
 use crate::datadir::ManifestView;
-use crate::environment::Environment;
+use crate::environment::{Environment, FlashPart};
 use crate::error::ServerError;
 use crate::limits::MAX_OWN_CLIENTS;
 use contents::{Contents, LogContents};
@@ -103,6 +103,7 @@ impl Manifest {
         let logs = contents.logs.into_iter();
         Ok(ManifestView {
             shards: ids(contents.shards),
+            frugal: ids(contents.frugal),
             void: ids(contents.void),
             log_files: logs.map(|(name, log)| (name, log.files.into_iter().collect())).collect(),
             run,
@@ -254,25 +255,28 @@ impl Manifest {
         })
     }
 
-    /// The shard's flash file is there, durably.
+    /// A flash file of the shard is there, durably.
     ///
     /// # Errors
     /// The manifest cannot be saved.
-    pub(crate) fn flash_created(&self, shard: ShardId) -> Result<(), ServerError> {
-        self.change(|contents| {
-            let was_emptying = contents.emptying.remove(&shard.get());
-            contents.shards.insert(shard.get()) || was_emptying
+    pub(crate) fn flash_created(&self, shard: ShardId, part: FlashPart) -> Result<(), ServerError> {
+        self.change(|contents| match part {
+            FlashPart::Full => {
+                let was_emptying = contents.emptying.remove(&shard.get());
+                contents.shards.insert(shard.get()) || was_emptying
+            }
+            FlashPart::Frugal => contents.frugal.insert(shard.get()),
         })
     }
 
-    /// The shard's flash file is about to go.
+    /// The shard's flash files are about to go.
     ///
     /// # Errors
     /// The manifest cannot be saved.
     pub(crate) fn removing_flash(&self, shard: ShardId) -> Result<(), ServerError> {
         self.change(|contents| {
             contents.emptying.insert(shard.get());
-            contents.shards.remove(&shard.get())
+            contents.frugal.remove(&shard.get()) | contents.shards.remove(&shard.get())
         })
     }
 

@@ -198,7 +198,9 @@ impl Rebuild {
         };
         match put {
             Ok(()) => Ok(true),
-            Err(StoreError::Busy | StoreError::DeviceFull { .. }) => Ok(false),
+            Err(StoreError::Busy | StoreError::DeviceFull { .. } | StoreError::NoDevice(_)) => {
+                Ok(false)
+            }
             Err(error) => Err(ShardError::part(error)),
         }
     }

@@ -366,7 +366,7 @@ impl Replay {
                     self.waits_in_vain = 0;
                     return Ok(true);
                 }
-                Err(StoreError::DeviceFull { .. }) => return Ok(false),
+                Err(StoreError::DeviceFull { .. } | StoreError::NoDevice(_)) => return Ok(false),
                 Err(StoreError::Busy)
                     if self.device == Device::IsLeft || self.waits_in_vain >= MAX_WAITS =>
                 {

@@ -376,7 +376,9 @@ impl Requests {
         };
         let code = match error {
             StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
-            StoreError::DeviceFull { .. } | StoreError::MemoryFull { .. } => ErrorCode::DeviceFull,
+            StoreError::DeviceFull { .. }
+            | StoreError::MemoryFull { .. }
+            | StoreError::NoDevice(_) => ErrorCode::DeviceFull,
             StoreError::Busy => ErrorCode::Busy,
             StoreError::NotOrdered(_) => ErrorCode::BadArgument,
             StoreError::Corrupt { .. } => ErrorCode::Corrupt,

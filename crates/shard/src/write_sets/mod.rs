@@ -173,6 +173,7 @@ impl WriteSets {
             Some(StoreError::MemoryFull { used_bytes, limit_bytes }) => {
                 Err(StoreError::MemoryFull { used_bytes, limit_bytes })
             }
+            Some(StoreError::NoDevice(ref words)) => Err(StoreError::NoDevice(words.clone())),
             _ => Err(StoreError::Busy),
         }
     }

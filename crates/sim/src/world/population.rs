@@ -21,6 +21,8 @@ use crate::trace::Trace;
 
 /// The port that servers listen on.
 const PORT: u16 = 7400;
+/// Keys that a server expects in keyspaces with their index on flash: about those of a workload.
+const FRUGAL_KEYS: u64 = 2000;
 /// The port that their gateways listen on.
 const RESP_PORT: u16 = 7401;
 
@@ -114,6 +116,7 @@ impl Population<'_> {
                 cache_bytes: config.storage.cache_bytes,
                 capacity_bytes: Some(config.storage.capacity_bytes),
                 dram_bytes: config.storage.dram_bytes.unwrap_or(usual.sizes.dram_bytes),
+                frugal_keys: FRUGAL_KEYS,
                 ..usual.sizes
             },
             shards: Some(config.members.shards_per_server),

@@ -5,30 +5,44 @@
 //!   write, or its admission ─┘  not yet: reads find nothing; the first write ─► opener ─► Skimpy
 //! ```
 //! A shard that never meets such a keyspace has no second device. Whoever makes the stores says how
-//! one is opened; it may block, once in the life of a shard. What cannot be opened is tried again
-//! after [`OPEN_AGAIN_AFTER`], and writes are refused until then.
+//! one is opened; that may take a while, during which writes are told that the store is busy. What
+//! cannot be opened is tried again after [`OPEN_AGAIN_AFTER`], and writes are refused until then.
 //!
 //! Invariant: a store that is opened late knows batch, watermark and replay floor as if it had been
 //! there from the beginning.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use timestone_types::Timestamp;
 
 use crate::api::{AsOf, KeyList, ReadToken, StoreEvent, Upkeep};
 use crate::error::StoreError;
-use crate::limits::OPEN_AGAIN_AFTER;
+use crate::limits::{OPEN_AGAIN_AFTER, OPENING_INTERVAL};
 use crate::skimpy::Skimpy;
 
-/// Opens the store with its index on flash, making its device where it is missing; or says, in a
-/// sentence that names the file, why that is impossible and what to do.
-pub type OpenFrugal = Box<dyn FnMut() -> Result<Skimpy, String> + Send>;
+/// How far the opening of a store has come.
+pub enum Opening {
+    /// It is there.
+    Open(Box<Skimpy>),
+    /// It goes on elsewhere: ask again.
+    UnderWay,
+    /// It is impossible: a sentence that names the file, and says why and what to do.
+    Failed(String),
+}
+
+/// Opens the store with its index on flash, making its device where it is missing. Asked again as
+/// long as that is under way, and blocks for no longer than it is told: not at all by a shard that
+/// serves.
+pub type OpenFrugal = Box<dyn FnMut(Duration) -> Opening + Send>;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct FrugalPart {
     store: Option<Box<Skimpy>>,
     opener: Option<OpenFrugal>,
+    /// It is being opened.
+    is_opening: bool,
     /// Answers to walks over keyspaces that nobody has written to yet.
     answers: Vec<StoreEvent>,
     /// Why it could not be opened last, and when that is tried again.
@@ -76,22 +90,33 @@ impl FrugalPart {
         Ok(self.get_mut())
     }
 
-    /// The store for a write, and whether it was opened for that.
+    /// The store for a write, and whether it was opened for that. Its opening is waited for for so
+    /// long.
     ///
     /// # Errors
-    /// [`StoreError::NoDevice`]; [`StoreError::ShuttingDown`].
+    /// [`StoreError::NoDevice`]; [`StoreError::Busy`] while it is being opened;
+    /// [`StoreError::ShuttingDown`].
     #[inline]
-    pub(super) fn for_writing(&mut self) -> Result<(&mut Skimpy, bool), StoreError> {
+    pub(super) fn for_writing(
+        &mut self,
+        at_most: Duration,
+    ) -> Result<(&mut Skimpy, bool), StoreError> {
         let opened = self.store.is_none();
         if opened {
-            self.store = Some(Box::new(self.open_now()?));
+            self.store = Some(self.open_now(at_most)?);
         }
         // It was just put there.
         self.store.as_deref_mut().map(|store| (store, opened)).ok_or(StoreError::Busy)
     }
 
+    /// Whether somebody has to ask again.
+    #[inline]
+    pub(super) fn is_opening(&self) -> bool {
+        self.is_opening && !self.is_closing
+    }
+
     #[cold]
-    fn open_now(&mut self) -> Result<Skimpy, StoreError> {
+    fn open_now(&mut self, at_most: Duration) -> Result<Box<Skimpy>, StoreError> {
         if self.is_closing {
             return Err(StoreError::ShuttingDown);
         }
@@ -100,16 +125,22 @@ impl FrugalPart {
         {
             return Err(StoreError::NoDevice(Arc::clone(words)));
         }
-        let missing = || Err("there is no device for keyspaces with index frugal".to_owned());
-        match self.opener.as_mut().map_or_else(missing, |open| open()) {
-            Ok(mut store) => {
+        let missing = || "there is no device for keyspaces with index frugal".to_owned();
+        let opening = match &mut self.opener {
+            Some(open) => open(at_most),
+            None => Opening::Failed(missing()),
+        };
+        self.is_opening = matches!(opening, Opening::UnderWay);
+        match opening {
+            Opening::UnderWay => Err(StoreError::Busy),
+            Opening::Open(mut store) => {
                 store.begin_batch(self.batch);
                 store.advance_watermark(self.watermark);
                 store.advance_replay_floor(self.replay_floor);
                 self.refused = None;
                 Ok(store)
             }
-            Err(words) => {
+            Opening::Failed(words) => {
                 tracing::error!("{words}");
                 let words: Arc<str> = words.into();
                 let again_at = self.now.saturating_add(OPEN_AGAIN_AFTER);
@@ -189,7 +220,8 @@ impl FrugalPart {
 
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
         let answers = (!self.answers.is_empty()).then_some(self.now);
-        answers.into_iter().chain(self.get().and_then(Upkeep::next_deadline)).min()
+        let opening = self.is_opening().then(|| self.now.saturating_add(OPENING_INTERVAL));
+        answers.into_iter().chain(opening).chain(self.get().and_then(Upkeep::next_deadline)).min()
     }
 
     pub(super) fn shutdown(&mut self) {

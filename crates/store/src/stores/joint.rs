@@ -15,7 +15,7 @@ use crate::api::{ScrubReport, StoreEvent};
 
 /// Which of the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum OneOfTwo {
     Full,
     Frugal,
 }
@@ -50,7 +50,7 @@ impl Joint {
 
     /// Keeps of the events behind the first `from`, which are of one store, what is for the owner
     /// now.
-    pub(super) fn take(&mut self, part: Part, events: &mut Vec<StoreEvent>, from: usize) {
+    pub(super) fn take(&mut self, part: OneOfTwo, events: &mut Vec<StoreEvent>, from: usize) {
         let mut place = 0;
         events.retain_mut(|event| {
             place += 1;
@@ -60,7 +60,7 @@ impl Joint {
     }
 
     /// Whether an event of one store is told, changed into what both have done where it is.
-    fn is_told(&mut self, part: Part, event: &mut StoreEvent) -> bool {
+    fn is_told(&mut self, part: OneOfTwo, event: &mut StoreEvent) -> bool {
         match event {
             StoreEvent::CheckpointDone => both_did(&mut self.checkpoint, part),
             StoreEvent::ShutDown => both_did(&mut self.end, part),
@@ -83,7 +83,7 @@ impl Joint {
 }
 
 /// Notes that one has done its part. Whether both have, or nobody has asked.
-fn both_did(asked: &mut Option<[bool; 2]>, part: Part) -> bool {
+fn both_did(asked: &mut Option<[bool; 2]>, part: OneOfTwo) -> bool {
     let Some(done) = asked else { return true };
     done[part as usize] = true;
     let both = done.iter().all(|done| *done);
@@ -97,7 +97,7 @@ fn both_did(asked: &mut Option<[bool; 2]>, part: Part) -> bool {
 mod tests {
     use super::*;
 
-    fn told(joint: &mut Joint, part: Part, event: StoreEvent) -> Vec<StoreEvent> {
+    fn told(joint: &mut Joint, part: OneOfTwo, event: StoreEvent) -> Vec<StoreEvent> {
         let mut events = vec![event];
         joint.take(part, &mut events, 0);
         events
@@ -107,16 +107,16 @@ mod tests {
     fn a_checkpoint_counts_when_both_have_completed_one_since_it_was_asked_for() {
         let mut joint = Joint::default();
         let done = |joint: &mut Joint, part| told(joint, part, StoreEvent::CheckpointDone).len();
-        assert_eq!(done(&mut joint, Part::Full), 1, "nobody has asked");
+        assert_eq!(done(&mut joint, OneOfTwo::Full), 1, "nobody has asked");
         joint.ask_checkpoint();
         for _ in 0..3 {
-            assert_eq!(done(&mut joint, Part::Full), 0);
+            assert_eq!(done(&mut joint, OneOfTwo::Full), 0);
             joint.ask_checkpoint();
         }
-        assert_eq!(done(&mut joint, Part::Frugal), 1);
+        assert_eq!(done(&mut joint, OneOfTwo::Frugal), 1);
         joint.ask_checkpoint();
-        assert_eq!(done(&mut joint, Part::Frugal), 0);
-        assert_eq!(done(&mut joint, Part::Full), 1);
+        assert_eq!(done(&mut joint, OneOfTwo::Frugal), 0);
+        assert_eq!(done(&mut joint, OneOfTwo::Full), 1);
     }
 
     #[test]
@@ -124,9 +124,9 @@ mod tests {
         let mut joint = Joint::default();
         assert!(joint.ask_scrub() && !joint.ask_scrub());
         let report = |pages| ScrubReport { pages, records: 2 * pages, ..ScrubReport::default() };
-        assert!(told(&mut joint, Part::Frugal, StoreEvent::ScrubDone(report(3))).is_empty());
+        assert!(told(&mut joint, OneOfTwo::Frugal, StoreEvent::ScrubDone(report(3))).is_empty());
         assert!(!joint.ask_scrub(), "it is under way");
-        let both = told(&mut joint, Part::Full, StoreEvent::ScrubDone(report(4)));
+        let both = told(&mut joint, OneOfTwo::Full, StoreEvent::ScrubDone(report(4)));
         assert!(matches!(both[..], [StoreEvent::ScrubDone(sum)] if sum == report(7)), "{both:?}");
         assert!(joint.ask_scrub());
     }
@@ -136,10 +136,13 @@ mod tests {
         let mut joint = Joint::default();
         joint.ask_end();
         let mut events = vec![StoreEvent::ShutDown, StoreEvent::ShutDown];
-        joint.take(Part::Full, &mut events, 1);
+        joint.take(OneOfTwo::Full, &mut events, 1);
         assert_eq!(events.len(), 1);
-        assert_eq!(told(&mut joint, Part::Frugal, StoreEvent::ShutDown).len(), 1);
+        assert_eq!(told(&mut joint, OneOfTwo::Frugal, StoreEvent::ShutDown).len(), 1);
         joint.ask_end();
-        assert!(told(&mut joint, Part::Full, StoreEvent::ShutDown).is_empty(), "it says so again");
+        assert!(
+            told(&mut joint, OneOfTwo::Full, StoreEvent::ShutDown).is_empty(),
+            "it says so again"
+        );
     }
 }

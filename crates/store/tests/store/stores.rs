@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use timestone_flash::MemoryMedia;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Capabilities, Dram, Figure, Lookup, Mftl, MftlConfig, OpenFrugal, RangeCheck, ReadToken,
-    Skimpy, SkimpyConfig, StoreError, Stores,
+    Capabilities, Dram, Figure, Lookup, Mftl, MftlConfig, OpenFrugal, Opening, RangeCheck,
+    ReadToken, Skimpy, SkimpyConfig, StoreError, Stores,
 };
-use timestone_types::{KeyRange, KeyspaceId, Timestamp};
+use timestone_types::{KeyRange, KeyspaceId, Timestamp, Version};
 
 use crate::conformance::{dram, run_in};
 use crate::driver::{Driver, Got, SPACE, at, config, media, version};
@@ -27,6 +27,8 @@ struct Devices {
     full: MemoryMedia,
     frugal: Arc<Mutex<Option<MemoryMedia>>>,
     cache_bytes: u64,
+    /// How often the second store is under way when it is asked for.
+    asked_again: u32,
 }
 
 fn open_frugal(media: &MemoryMedia, config: SkimpyConfig) -> Result<Skimpy, String> {
@@ -34,9 +36,13 @@ fn open_frugal(media: &MemoryMedia, config: SkimpyConfig) -> Result<Skimpy, Stri
     opened.map(|(store, _)| store).map_err(|error| error.to_string())
 }
 
+fn opening(opened: Result<Skimpy, String>) -> Opening {
+    opened.map_or_else(Opening::Failed, |store| Opening::Open(Box::new(store)))
+}
+
 impl Devices {
     fn new(cache_bytes: u64) -> Self {
-        Self { full: media(8, 400), frugal: Arc::default(), cache_bytes }
+        Self { full: media(8, 400), frugal: Arc::default(), cache_bytes, asked_again: 0 }
     }
 
     /// With both, from the beginning.
@@ -58,8 +64,14 @@ impl Devices {
             return stores.with_frugal(open_frugal(media, frugal(config)).expect("opens"));
         }
         let place = Arc::clone(&self.frugal);
-        let open: OpenFrugal = Box::new(move || {
-            open_frugal(place.lock().unwrap().get_or_insert_with(|| media(8, 400)), frugal(config))
+        let mut asked_again = self.asked_again;
+        let open: OpenFrugal = Box::new(move |_| {
+            if asked_again > 0 {
+                asked_again -= 1;
+                return Opening::UnderWay;
+            }
+            let mut place = place.lock().unwrap();
+            opening(open_frugal(place.get_or_insert_with(|| media(8, 400)), frugal(config)))
         });
         stores.with_frugal_later(open, self.cache_bytes)
     }
@@ -128,7 +140,7 @@ fn history(history: Vec<Op>, devices: Devices, space: KeyspaceId) {
 
 /// What is put into two keyspaces by turns, as batches of a log have it.
 fn batches(rounds: &[(bool, u8, u16)], cut: u64) {
-    let devices = Devices::new(0);
+    let devices = Devices { asked_again: (cut % 4) as u32, ..Devices::new(0) };
     let mut driver = Driver::new(devices.open());
     let mut put = Vec::new();
     for (batch, &(is_frugal, pumps, size)) in (1..).zip(rounds) {
@@ -270,11 +282,12 @@ fn a_device_that_cannot_be_opened_is_tried_again_after_a_while() {
     let (attempts, works) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let media = media(8, 60);
     let counted = (Arc::clone(&attempts), Arc::clone(&works));
-    let open: OpenFrugal = Box::new(move || {
+    let open: OpenFrugal = Box::new(move |_| {
         counted.0.fetch_add(1, Relaxed);
         match counted.1.load(Relaxed) {
-            0 => Err("file shard-0000/frugal cannot be made: no space left".to_owned()),
-            _ => open_frugal(&media, frugal(config())),
+            0 => Opening::Failed("file shard-0000/frugal: no space left".to_owned()),
+            1 => Opening::UnderWay,
+            _ => opening(open_frugal(&media, frugal(config()))),
         }
     });
     let stores = Stores::new(full, Dram::new(dram())).with_frugal_later(open, 0);
@@ -293,9 +306,14 @@ fn a_device_that_cannot_be_opened_is_tried_again_after_a_while() {
     driver.space = FRUGAL;
     works.store(1, Relaxed);
     driver.pumps(1001);
+    assert!(matches!(driver.admit(10, 0), Err(StoreError::Busy)), "it is being opened");
+    assert_eq!(driver.try_get_in(FRUGAL, b"k", 20).expect("readable"), Got::Absent(Version::ZERO));
+    let asked = attempts.load(Relaxed);
+    works.store(2, Relaxed);
+    driver.pump();
     driver.admit(10, 0).expect("it is there now");
     driver.put(b"k", 10, b"v");
-    assert_eq!((driver.value(b"k", 20), attempts.load(Relaxed)), (Some(b"v".to_vec()), 2));
+    assert_eq!((driver.value(b"k", 20), attempts.load(Relaxed)), (Some(b"v".to_vec()), asked + 1));
 }
 
 #[test]

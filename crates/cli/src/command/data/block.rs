@@ -25,7 +25,7 @@ pub(super) fn print(directory: &Directory, number: u32, format: Format) -> Resul
     if number >= blocks {
         return Err(Failure::usage(format!(
             "shard {} has blocks 0 to {}",
-            shard.id,
+            shard.name(),
             blocks.max(1) - 1
         )));
     }

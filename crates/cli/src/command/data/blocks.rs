@@ -6,7 +6,7 @@ use serde_json::json;
 use timestone::server::inspect::{BlockView, PageView};
 use timestone_types::ShardId;
 
-use super::{Directory, Looked, told, walk};
+use super::{Directory, Looked, Shard, told, walk};
 use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
@@ -27,10 +27,10 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
     for shard in &directory.shards {
         let image = match &shard.image {
             Ok(image) => image,
-            Err(error) => return Err(Failure::failed(format!("shard {}: {error}", shard.id))),
+            Err(error) => return Err(Failure::failed(format!("shard {}: {error}", shard.name()))),
         };
         for looked in walk(image) {
-            let row = Row::of(shard.id, &looked);
+            let row = Row::of(shard, &looked);
             match format {
                 Format::Json => write_json(&row.described(&looked.view))?,
                 Format::Text => write_line(&row.cells().join("\t"))?,
@@ -46,6 +46,9 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
 /// What is told of a block.
 struct Row {
     shard: ShardId,
+    /// As the shard's device is called.
+    place: String,
+    flash: &'static str,
     state: String,
     block: u32,
     generation: Option<u32>,
@@ -57,7 +60,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(shard: ShardId, looked: &Looked) -> Self {
+    fn of(shard: &Shard, looked: &Looked) -> Self {
         let view = &looked.view;
         let sequences = view.pages.iter().filter_map(|page| page.sequence);
         let (least, most) = (sequences.clone().min(), sequences.max());
@@ -67,7 +70,9 @@ impl Row {
             false => told(page).map(|(_, contents)| contents.kind.name()).collect(),
         };
         Self {
-            shard,
+            shard: shard.id,
+            place: shard.name(),
+            flash: shard.part.file_name(),
             state: match &looked.unreadable {
                 Some(_) => "unreadable".to_owned(),
                 None => view.state.name().to_owned(),
@@ -89,7 +94,7 @@ impl Row {
     fn cells(&self) -> [String; 9] {
         let unknown = || "–".to_owned();
         [
-            self.shard.to_string(),
+            self.place.clone(),
             self.block.to_string(),
             self.state.clone(),
             self.generation.map_or_else(unknown, |generation| generation.to_string()),
@@ -104,6 +109,7 @@ impl Row {
     fn described(&self, view: &BlockView) -> serde_json::Value {
         json!({
             "shard": self.shard.get(),
+            "flash": self.flash,
             "block": self.block,
             "state": self.state,
             "generation": self.generation,

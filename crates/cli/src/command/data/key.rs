@@ -20,6 +20,8 @@ const HEAD: [&str; 9] =
 /// A record of the key.
 struct Version {
     shard: ShardId,
+    /// As the shard's device is called.
+    place: String,
     block: u32,
     page: u32,
     record: RecordView,
@@ -38,7 +40,7 @@ pub(super) fn print(
     for shard in &directory.shards {
         let image = match &shard.image {
             Ok(image) => image,
-            Err(error) => return Err(Failure::failed(format!("shard {}: {error}", shard.id))),
+            Err(error) => return Err(Failure::failed(format!("shard {}: {error}", shard.name()))),
         };
         for looked in walk(image) {
             let seed = looked.identity.map(|(_, seed)| seed).unwrap_or_default();
@@ -50,6 +52,7 @@ pub(super) fn print(
                     if is_of(contents, id, &key, seed) {
                         found.push(Version {
                             shard: shard.id,
+                            place: shard.name(),
                             block: looked.view.block.0,
                             page: page.index,
                             record: record.clone(),
@@ -101,7 +104,7 @@ fn cells(version: &Version) -> [String; 9] {
         contents.kind.name().to_owned(),
         expiry(contents),
         format!("{} B", contents.value_bytes),
-        version.shard.to_string(),
+        version.place.clone(),
         version.block.to_string(),
         version.page.to_string(),
         if contents.is_intact { "ok" } else { "DAMAGED" }.to_owned(),

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use timestone::server::inspect::{
-    self, BlockId, BlockView, DirectoryView, FileImage, PageView, RecordContents, RecordView,
+    self, BlockId, BlockView, DirectoryView, FileImage, FlashPart, PageView, RecordContents,
+    RecordView,
 };
 use timestone_types::{HashSeed, KeyspaceId, ShardId};
 
@@ -64,6 +65,9 @@ struct InspectArgs {
     /// Only this shard; with --block it is needed where there are several.
     #[arg(long, value_name = "S")]
     shard: Option<u16>,
+    /// Only the devices of keyspaces with index frugal; with --block they are meant by this flag alone.
+    #[arg(long)]
+    frugal: bool,
     /// All versions of this key that blocks hold, newest first, and where.
     #[arg(long, value_name = "KEY")]
     key: Option<OsString>,
@@ -75,7 +79,12 @@ struct InspectArgs {
 /// Walks the directory and prints what was asked for.
 pub(crate) fn run(args: &DataArgs, format: Format) -> Result<(), Failure> {
     let DataCommand::Inspect(args) = &args.command;
-    let directory = Directory::open(&args.directory, args.shard)?;
+    let parts = match (args.frugal, args.block) {
+        (true, _) => &FlashPart::ALL[1..],
+        (false, Some(_)) => &FlashPart::ALL[..1],
+        (false, None) => &FlashPart::ALL,
+    };
+    let directory = Directory::open(&args.directory, args.shard, parts)?;
     match (&args.key, args.block) {
         (Some(key), _) => key::print(&directory, key, &args.keyspace, format),
         (None, Some(number)) => block::print(&directory, number, format),
@@ -91,30 +100,41 @@ struct Directory {
     shards: Vec<Shard>,
 }
 
-/// A shard's device.
+/// One of a shard's devices.
 struct Shard {
     id: ShardId,
+    part: FlashPart,
     path: PathBuf,
     /// What is wrong with the file, if nothing can be seen of it.
     image: Result<FileImage, String>,
 }
 
+impl Shard {
+    /// What it is called, with the device where it is not the usual one.
+    fn name(&self) -> String {
+        match self.part {
+            FlashPart::Full => self.id.to_string(),
+            FlashPart::Frugal => format!("{} frugal", self.id),
+        }
+    }
+}
+
 impl Directory {
-    fn open(path: &Path, only: Option<u16>) -> Result<Self, Failure> {
+    fn open(path: &Path, only: Option<u16>, parts: &[FlashPart]) -> Result<Self, Failure> {
         let view = DirectoryView::of(path).map_err(|error| Failure::failed(error.to_string()))?;
         let chosen = |shard: &ShardId| only.is_none_or(|only| shard.get() == only);
         let shards: Vec<Shard> = view
             .flash
             .iter()
-            .filter(|(id, _)| chosen(id))
-            .map(|(&id, file)| {
+            .filter(|((id, part), _)| chosen(id) && parts.contains(part))
+            .map(|(&(id, part), file)| {
                 let image = FileImage::open(file).map_err(|error| error.to_string());
-                Shard { id, path: file.clone(), image }
+                Shard { id, part, path: file.clone(), image }
             })
             .collect();
         if let (Some(only), true) = (only, shards.is_empty()) {
             return Err(Failure::failed(format!(
-                "there is no flash file of shard {only} in {}",
+                "there is no such flash file of shard {only} in {}",
                 path.display()
             )));
         }

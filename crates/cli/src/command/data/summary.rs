@@ -4,8 +4,9 @@ use std::fmt::Display;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use timestone::server::inspect::{DirectoryView, FileImage, Survey};
+use timestone::server::inspect::{DirectoryView, FileImage, FlashPart, Survey};
 use timestone::server::{CheckReport, accepted_losses, check_log};
+use timestone_types::ShardId;
 
 use super::{Directory, walk};
 use crate::failure::Failure;
@@ -46,7 +47,7 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
         .shards
         .iter()
         .map(|shard| {
-            let name = format!("shard {}", shard.id);
+            let name = format!("shard {}", shard.name());
             let file = shard.path.display().to_string();
             match &shard.image {
                 Ok(image) => survey(directory, image, name, file),
@@ -230,6 +231,7 @@ fn described(directory: &Directory, seen: &[Seen], logs: &[CheckedLog]) -> Value
     let shards = directory.shards.iter().zip(seen).map(|(shard, seen)| {
         let mut described = seen.described.clone();
         described["shard"] = shard.id.get().into();
+        described["flash"] = shard.part.file_name().into();
         described
     });
     let logs = logs.iter().map(|log| match &log.report {
@@ -277,15 +279,19 @@ fn head(path: &Path, view: &DirectoryView) -> Vec<String> {
             let unlogged = if manifest.unlogged { ", without a log" } else { "" };
             format!(
                 "manifest: {} flash files, {files} log files, run {}{unlogged}",
-                manifest.shards.len(),
+                manifest.shards.len() + manifest.frugal.len(),
                 manifest.run
             )
         }
         Err(error) => format!("DAMAGED: MANIFEST: {error}"),
     });
     if let Ok(manifest) = &view.manifest {
-        let missing = manifest.shards.iter().filter(|shard| !view.flash.contains_key(shard));
-        lines.extend(missing.map(|shard| format!("MISSING: the flash file of shard {shard}")));
+        let missing = |shards: &[ShardId], part, words| -> Vec<String> {
+            let shards = shards.iter().filter(|&&shard| !view.flash.contains_key(&(shard, part)));
+            shards.map(|shard| format!("MISSING: the {words} of shard {shard}")).collect()
+        };
+        lines.extend(missing(&manifest.shards, FlashPart::Full, "flash file"));
+        lines.extend(missing(&manifest.frugal, FlashPart::Frugal, "frugal flash file"));
     }
     if let Some(cluster) = view.cluster {
         let name = view.cluster_name.as_deref().unwrap_or("without a name");
