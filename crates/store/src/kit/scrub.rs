@@ -13,8 +13,9 @@ use timestone_flash::{BlockId, PAGE_BYTES, PageId};
 use super::blocks::BlockState;
 use super::port::Purpose;
 use super::volume::Volume;
+use super::writer::StreamId;
 use crate::api::ScrubReport;
-use crate::layout::{self, PageKind, Record};
+use crate::layout::{self, PageHeader, PageKind, Record};
 use crate::limits::GROUP_PAGES;
 
 struct Scrub {
@@ -92,7 +93,7 @@ impl Scrubber {
                     }
                 }
                 Ok(_) => {}
-                Err(_) if volume.blocks.is_hole(page) => {}
+                Err(_) if volume.blocks.is_hole(page) || is_unused(page, bytes, volume) => {}
                 Err(_) => report.corrupt_pages += 1,
             }
         }
@@ -100,10 +101,20 @@ impl Scrubber {
     }
 }
 
+/// Whether a page is the unused rest of a block with a checkpoint: after a restart such a block counts
+/// as written whole, however short the checkpoint is.
+fn is_unused(page: PageId, bytes: &[u8], volume: &Volume) -> bool {
+    let block = volume.blocks.get(volume.blocks.of(page));
+    let is_earlier = || match PageHeader::read(bytes) {
+        Some(Ok(header)) => header.page == page && header.generation < block.generation,
+        _ => false,
+    };
+    block.stream == StreamId::Checkpoint && (bytes.iter().all(|&byte| byte == 0) || is_earlier())
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::volume::tests::{run_until_idle, volume};
-    use super::super::writer::StreamId;
     use super::*;
 
     #[test]
