@@ -102,11 +102,11 @@ option! {
 option! {
     /// How keys are found (docs/protocol/storage.md, "Index"). The keyspace's id says so as well
     /// ([`KeyspaceId::is_ordered`], [`KeyspaceId::is_frugal`]).
-    IndexKind("index", served: "full, ordered", choices: "full, frugal, ordered") {
+    IndexKind("index", served: "full, frugal, ordered", choices: "full, frugal, ordered") {
         /// Every key's hash and every version's place in memory.
         Full = 1 "full" true,
         /// A bounded amount of memory per flash page (SkimpyFTL).
-        Frugal = 2 "frugal" false,
+        Frugal = 2 "frugal" true,
         /// Keys in order, for range scans.
         Ordered = 3 "ordered" true,
     }
@@ -375,6 +375,10 @@ mod tests {
     #[test]
     fn options_that_are_not_served_are_refused_by_name() {
         assert_eq!(KeyspaceOptions::DEFAULT.check_served(), Ok(()));
+        for index in [IndexKind::Frugal, IndexKind::Ordered] {
+            let options = KeyspaceOptions { index, ..KeyspaceOptions::DEFAULT };
+            assert_eq!(options.check_served(), Ok(()));
+        }
         assert_eq!(
             KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT }
                 .check_served(),
@@ -382,11 +386,11 @@ mod tests {
         );
         let refused = [
             (
-                KeyspaceOptions { index: IndexKind::Frugal, ..KeyspaceOptions::DEFAULT },
-                "index = frugal",
-            ),
-            (
-                KeyspaceOptions { index: IndexKind::Frugal, ..KeyspaceOptions::DEFAULT },
+                KeyspaceOptions {
+                    index: IndexKind::Frugal,
+                    store: StoreKind::Dram,
+                    ..KeyspaceOptions::DEFAULT
+                },
                 "index = frugal",
             ),
             (

@@ -37,7 +37,8 @@ struct CreateArgs {
     /// after a restart, and asks for servers that run with --log none.
     #[arg(long, value_name = "STORE", default_value = KeyspaceOptions::DEFAULT.store.name())]
     store: String,
-    /// How keys are found: full (frugal and ordered are not served yet).
+    /// How keys are found: full, by an index in memory; ordered, by one that keeps their order as
+    /// well; frugal, by an index on flash, which takes some bytes of memory a key and more reads.
     #[arg(long, value_name = "KIND", default_value = KeyspaceOptions::DEFAULT.index.name())]
     index: String,
     /// What concurrent transactions may see of each other: serializable (nmsi is not served yet).

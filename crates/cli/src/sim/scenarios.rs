@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 43] = [
+const KNOWN: [(&str, &str); 45] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("centiman", include_str!("../../../../scenarios/centiman.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
@@ -28,6 +28,8 @@ const KNOWN: [(&str, &str); 43] = [
     ("external", include_str!("../../../../scenarios/external.toml")),
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
+    ("frugal", include_str!("../../../../scenarios/frugal.toml")),
+    ("frugal-failover", include_str!("../../../../scenarios/frugal-failover.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateway-failover", include_str!("../../../../scenarios/gateway-failover.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),

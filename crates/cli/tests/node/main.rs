@@ -19,6 +19,7 @@ mod dump;
 #[path = "../../../etcd/tests/etcd/server.rs"]
 mod etcd;
 mod faults;
+mod frugal;
 mod history;
 mod inspect;
 mod journal;

@@ -11,7 +11,7 @@ mod world;
 use proptest::prelude::*;
 use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES};
 use timestone_cluster::{
-    Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, IndexKind,
+    Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, Isolation,
     Keyspace, KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
     NormalConfiguration, ReplicationFactor, Run, ServerAddresses, ServerId, ServerInfo,
     ShardChange, ShardEntry, ShardMap, SlotRange, Term,
@@ -311,7 +311,7 @@ fn refused_keyspace_commands_say_why_and_change_nothing() {
     let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let before = master.clone();
     let options = KeyspaceOptions {
-        index: IndexKind::Frugal,
+        isolation: Isolation::Nmsi,
         cache: CacheMode::Lease,
         ..KeyspaceOptions::DEFAULT
     };
@@ -320,7 +320,7 @@ fn refused_keyspace_commands_say_why_and_change_nothing() {
         .expect_err("not served");
     assert_eq!(
         refused.to_string(),
-        "keyspace option index = frugal is not served by this version; it serves full, ordered"
+        "keyspace option isolation = nmsi is not served by this version; it serves serializable"
     );
     let drop_default = MasterCommand::DropKeyspace { name: name("default") };
     assert_eq!(master.step(drop_default), Err(ClusterError::KeyspacePermanent));

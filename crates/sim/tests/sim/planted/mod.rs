@@ -13,6 +13,7 @@ mod clients;
 mod dram;
 mod ending;
 mod failover;
+mod frugal;
 mod protocol;
 mod ranges;
 mod recovery;
