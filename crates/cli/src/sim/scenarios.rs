@@ -13,11 +13,11 @@ use crate::output::{Format, table, write_json, write_line};
 /// The files of `scenarios/`, in the order of their names.
 const KNOWN: [(&str, &str); 45] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
-    ("centiman", include_str!("../../../../scenarios/centiman.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calls", include_str!("../../../../scenarios/calls.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
+    ("centiman", include_str!("../../../../scenarios/centiman.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),

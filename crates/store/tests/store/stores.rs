@@ -51,7 +51,7 @@ impl Devices {
     }
 
     fn has_frugal(&self) -> bool {
-        self.frugal.lock().unwrap().is_some()
+        self.frugal.lock().expect("nobody panicked while holding it").is_some()
     }
 
     fn open(&self) -> Stores {
@@ -60,7 +60,7 @@ impl Devices {
         let (full, report) = Mftl::open(Box::new(self.full.open()), config).expect("opens");
         assert_eq!(report.corrupt_records, 0, "{report:?}");
         let stores = Stores::new(full, Dram::in_recovery(dram()));
-        if let Some(media) = &*self.frugal.lock().unwrap() {
+        if let Some(media) = &*self.frugal.lock().expect("nobody panicked while holding it") {
             return stores.with_frugal(open_frugal(media, frugal(config)).expect("opens"));
         }
         let place = Arc::clone(&self.frugal);
@@ -70,7 +70,7 @@ impl Devices {
                 asked_again -= 1;
                 return Opening::UnderWay;
             }
-            let mut place = place.lock().unwrap();
+            let mut place = place.lock().expect("nobody panicked while holding it");
             opening(open_frugal(place.get_or_insert_with(|| media(8, 400)), frugal(config)))
         });
         stores.with_frugal_later(open, self.cache_bytes)
@@ -78,7 +78,7 @@ impl Devices {
 
     fn power_cut(&self, seed: u64) {
         self.full.power_cut(seed);
-        if let Some(media) = &*self.frugal.lock().unwrap() {
+        if let Some(media) = &*self.frugal.lock().expect("nobody panicked while holding it") {
             media.power_cut(seed.rotate_left(7));
         }
     }
