@@ -35,12 +35,15 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
-const FIXED: [(&str, u64); 20] = [
+const FIXED: [(&str, u64); 23] = [
     ("backup-reads", 20),
     ("calm", 60),
+    ("centiman", 60),
     ("deposed", 40),
     ("failover", 20),
     ("failover-bank", 20),
+    ("frugal", 60),
+    ("frugal-failover", 8),
     ("gateway", 100),
     ("gateway-failover", 24),
     ("gateways", 100),

@@ -207,7 +207,10 @@ impl MasterState {
             state.runs = decode_runs(&mut cursor)?;
         }
         cursor.finish()?;
-        state.check().map_err(|reason| ClusterError::malformed("the master's state", reason))?;
+        let counted = state.check_counts();
+        counted
+            .and_then(|()| state.check())
+            .map_err(|reason| ClusterError::malformed("the master's state", reason))?;
         Ok(state)
     }
 
@@ -223,6 +226,15 @@ impl MasterState {
         }
         for _ in 0..cursor.count(MAX_SERVERS, 4)? {
             self.awaited.push(ServerId::new(cursor.u32()?));
+        }
+        Ok(())
+    }
+
+    /// What is counted by one leaves room to count on: changes every nanosecond would take three
+    /// centuries to half of 64 bits. A higher number was made up.
+    fn check_counts(&self) -> Result<(), &'static str> {
+        if self.revision > u64::MAX / 2 || self.term.get() > u64::MAX / 2 {
+            return Err("its revision or its term is higher than any master has come");
         }
         Ok(())
     }

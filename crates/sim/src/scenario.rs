@@ -427,7 +427,7 @@ mod tests {
             ),
             (
                 "[keyspaces]\nstores = [\"mftl\", \"tape\"]",
-                vec!["broken.toml", "line 2", "\"tape\"", "mftl and dram"],
+                vec!["broken.toml", "line 2", "\"tape\"", "mftl, dram and frugal"],
             ),
             (
                 "[storage]\nlog = \"ssd\"\n[keyspaces]\ndram-bytes = 1048576\nstores = [\"dram\"]",

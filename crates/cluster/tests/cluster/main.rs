@@ -359,6 +359,30 @@ fn every_flipped_bit_and_every_lost_byte_of_the_state_is_noticed() {
     assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 5, supported: 4 }));
 }
 
+/// Found by fuzzing: a state whose checksum is right and whose revision was made up, so that the next
+/// change had none to follow.
+#[test]
+fn a_state_that_counts_higher_than_any_master_has_come_is_refused() {
+    let bytes = bytes_of(&Master::create(CLUSTER, 2, SEED).expect("a master"));
+    let revision = 1u64.to_le_bytes();
+    // One copy of each shard, no term and no controller yet follow it.
+    let after = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let place = bytes
+        .windows(revision.len() + after.len())
+        .position(|part| part.starts_with(&revision) && part.ends_with(&after))
+        .expect("the first revision");
+    for (place, what) in [(place, "revision"), (place + revision.len() + 1, "term")] {
+        for (number, is_taken) in [(u64::MAX, false), (u64::MAX / 2, true)] {
+            let mut changed = bytes.clone();
+            changed[place..place + 8].copy_from_slice(&number.to_le_bytes());
+            let body = changed.len() - 4;
+            let checksum = crc32c::crc32c(&changed[..body]);
+            changed[body..].copy_from_slice(&checksum.to_le_bytes());
+            assert_eq!(Master::decode(&changed).is_ok(), is_taken, "{what} {number}");
+        }
+    }
+}
+
 fn all_commands() -> Vec<MasterCommand> {
     vec![
         MasterCommand::RegisterClient { count: 3 },

@@ -114,7 +114,9 @@ impl Socket {
 
     fn tell<'a>(&mut self, message: &impl Message<'a>) {
         let mut bytes = Vec::new();
-        message.encode(&self.envelope, &mut bytes);
+        // Without a request number, as nobody waits for an answer.
+        let envelope = Envelope { request: RequestId::NONE, ..self.envelope };
+        message.encode(&envelope, &mut bytes);
         self.stream.write_all(&bytes).unwrap();
     }
 

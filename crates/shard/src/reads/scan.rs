@@ -239,7 +239,9 @@ mod tests {
             now: watermark,
             closing: false,
         };
-        tell(&mut driver, |envelope, out| report.encode(envelope, out));
+        // Without a request number, as nobody waits for an answer.
+        let unasked = |envelope: &Envelope| Envelope { request: RequestId::NONE, ..*envelope };
+        tell(&mut driver, |envelope, out| report.encode(&unasked(envelope), out));
         driver.set_now(START.saturating_add(Duration::from_secs(6)));
         for _ in 0..10 * KEYS {
             // The device has no file descriptor that would wake the stage.
