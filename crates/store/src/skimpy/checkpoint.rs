@@ -21,7 +21,7 @@ use super::contents::FrugalContents;
 use super::spaces::Fence;
 use crate::kit::blocks::BlockState;
 use crate::kit::volume::Volume;
-use crate::kit::writer::StreamId;
+use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{
     CHECKPOINT_FIXED, CHECKPOINT_PAYLOAD, PageKind, u16_at, u32_at, u64_at, write_checkpoint_page,
 };
@@ -115,10 +115,14 @@ impl Checkpointer {
         self.final_done
     }
 
-    /// Whether the next pump can do something.
-    pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == CheckpointStage::Idle)
-            || matches!(self.phase, CheckpointStage::Streaming | CheckpointStage::Closing)
+    /// Whether the next pump can do something. Pages are written while the device keeps pace: who
+    /// waits for it is woken by it.
+    pub(super) fn has_work(&self, writer: &Writer) -> bool {
+        match self.phase {
+            CheckpointStage::Idle => self.wanted,
+            CheckpointStage::Streaming | CheckpointStage::Closing => !writer.is_behind(),
+            CheckpointStage::Barrier | CheckpointStage::Ending { .. } => false,
+        }
     }
 
     /// Whether it waits for something to become durable.

@@ -102,14 +102,16 @@ impl TailCollector {
     pub(super) fn has_work(&self, core: &FrugalContents) -> bool {
         let blocks = &core.kit.volume.blocks;
         let is_stalled = self.is_stalled(core);
+        // What waits for buckets that are being gathered is woken by the device.
         let works = |victim: &TailVictim| {
-            let unread = victim.next_page < blocks.get(victim.block).readable;
-            !victim.reading && (!is_stalled || unread)
+            let pages = blocks.get(victim.block).readable;
+            let unread = !victim.reading && victim.next_page < pages;
+            unread || victim.is_empty(pages) || (!victim.fences.is_empty() && !is_stalled)
         };
         self.victim.as_ref().is_some_and(works)
             || self.parts.has_work(blocks)
             || (!self.waiting.is_empty() && self.waiting.len() >= self.jobs.len() && !is_stalled)
-            || (self.jobs.len() < AT_ONCE && self.next_repair(blocks).is_some())
+            || self.next_to_gather(blocks).is_some()
             || self.failed.has_work()
     }
 
@@ -392,24 +394,30 @@ impl TailCollector {
         }
     }
 
+    /// The bucket to gather next, and what for; nothing while it is being rewritten for another
+    /// reason: after that.
+    fn next_to_gather(&self, blocks: &Blocks) -> Option<(u32, Why)> {
+        if self.jobs.len() >= AT_ONCE {
+            return None;
+        }
+        // Not before all its pages are read: a bucket that is in several would leave it twice.
+        let read = |victim: &&TailVictim| victim.is_read(blocks.get(victim.block).readable);
+        let in_tail = || {
+            let victim = self.victim.as_ref().filter(read)?;
+            victim.buckets.first().map(|&bucket| (bucket, Why::Tail))
+        };
+        let in_pieces = || {
+            let repair = self.next_repair(blocks)?;
+            Some((self.repairs[repair].bucket, Why::Repair))
+        };
+        let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
+        let next = displaced.or_else(in_tail).or_else(in_pieces);
+        next.filter(|(bucket, _)| !self.jobs.contains_key(bucket))
+    }
+
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
-        while self.jobs.len() < AT_ONCE {
-            let blocks = &serving.core.kit.volume.blocks;
-            // Not before all its pages are read: a bucket that is in several would leave it twice.
-            let read = |victim: &&TailVictim| victim.is_read(blocks.get(victim.block).readable);
-            let in_tail = || {
-                let victim = self.victim.as_ref().filter(read)?;
-                victim.buckets.first().map(|&bucket| (bucket, Why::Tail))
-            };
-            let repair = self.next_repair(blocks);
-            let in_pieces = || Some((self.repairs[repair?].bucket, Why::Repair));
-            let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
-            let next = displaced.or_else(in_tail).or_else(in_pieces);
-            let Some((bucket, why)) = next else { break };
-            if self.jobs.contains_key(&bucket) {
-                // It is being rewritten for another reason: after that.
-                break;
-            }
+        while let Some((bucket, why)) = self.next_to_gather(&serving.core.kit.volume.blocks) {
+            let repair = self.repairs.iter().position(|repair| repair.bucket == bucket);
             match (why, &mut self.victim) {
                 (Why::Displaced, _) => self.failed.take(bucket),
                 (Why::Tail, Some(victim)) => {

@@ -688,7 +688,7 @@ impl Upkeep for Skimpy {
         let work = walks
             || self.core.kit.staging.has_work(writer)
             || self.collector.has_work(&self.core)
-            || self.checkpointer.has_work();
+            || self.checkpointer.has_work(writer);
         if work || !self.events.is_empty() {
             return Some(volume.now());
         }

@@ -24,7 +24,7 @@ seconds = 10
 stores = ["frugal", "frugal", "frugal", "frugal", "mftl"]
 [storage]
 sync-interval = "300ms"
-log-file-bytes = 16384
+log-file-bytes = 65536
 log-block-bytes = 4096
 [faults]
 power-cut = { every = "1s", lasting = "100ms" }
