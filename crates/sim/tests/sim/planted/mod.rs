@@ -13,7 +13,6 @@ mod clients;
 mod dram;
 mod ending;
 mod failover;
-mod frugal;
 mod protocol;
 mod ranges;
 mod recovery;
