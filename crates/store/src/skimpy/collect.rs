@@ -36,14 +36,12 @@ use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
-use super::victim::{Emptied, SetAside, TailVictim};
+use super::victim::{Emptied, SetAside, TailVictim, read_on};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
-use crate::kit::port::Purpose;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
 use crate::layout::{self, PageKind, Record, RecordKind};
-use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered at once.
 const AT_ONCE: usize = 256;
@@ -366,16 +364,9 @@ impl TailCollector {
 
     fn read_victim(&mut self, core: &mut FrugalContents) {
         let Some(victim) = &mut self.victim else { return };
-        let pages = core.kit.volume.blocks.get(victim.block).readable;
-        if victim.reading || victim.next_page >= pages {
-            return;
+        if !victim.reading {
+            victim.reading = read_on(victim.block, &mut victim.next_page, &mut core.kit.volume);
         }
-        let count = GROUP_PAGES.min(pages - victim.next_page);
-        let number = u64::from(victim.block.0) << 32 | u64::from(victim.next_page);
-        let page = core.kit.volume.geometry().page(victim.block, victim.next_page);
-        victim.next_page += count;
-        victim.reading = true;
-        core.kit.volume.read(Purpose::VictimRead, number, page, count);
     }
 
     /// Moves fences out of the log's tail, as far as there is room.

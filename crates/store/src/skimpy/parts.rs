@@ -27,14 +27,13 @@ use super::contents::FrugalContents;
 use super::futile::Futile;
 use super::keep;
 use super::reads::{Owner, PartsFor, ServingWalks};
+use super::victim::read_on;
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
-use crate::kit::port::Purpose;
 use crate::kit::staging::Moved;
 use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, Extent, LargeHead, PageKind, Record, RecordKind};
-use crate::limits::GROUP_PAGES;
 
 /// Buckets that are gathered for a look at once.
 const LOOKED_AT_ONCE: usize = 16;
@@ -403,16 +402,9 @@ impl PartsCollector {
 
     fn read(&mut self, core: &mut FrugalContents) {
         let Some(walk) = &mut self.walk else { return };
-        let pages = core.kit.volume.blocks.get(walk.block).readable;
-        if walk.reading || walk.next_page >= pages {
-            return;
+        if !walk.reading {
+            walk.reading = read_on(walk.block, &mut walk.next_page, &mut core.kit.volume);
         }
-        let count = GROUP_PAGES.min(pages - walk.next_page);
-        let number = u64::from(walk.block.0) << 32 | u64::from(walk.next_page);
-        let page = core.kit.volume.geometry().page(walk.block, walk.next_page);
-        walk.next_page += count;
-        walk.reading = true;
-        core.kit.volume.read(Purpose::VictimRead, number, page, count);
     }
 
     /// Pages of a block have been read: whether it is the one that is looked at or emptied.

@@ -14,6 +14,9 @@ use timestone_flash::BlockId;
 use timestone_types::KeyspaceId;
 
 use super::spaces::Fence;
+use crate::kit::port::Purpose;
+use crate::kit::volume::Volume;
+use crate::limits::GROUP_PAGES;
 
 /// A block of the log that is being emptied.
 #[derive(Debug)]
@@ -39,6 +42,19 @@ pub(super) struct TailVictim {
     pub(super) budget: u64,
     /// Something in it, or in a chain that leads there, is damaged: the block is kept.
     pub(super) damaged: bool,
+}
+
+/// Reads the next pages of a block that is emptied or looked at. Whether there are any.
+pub(super) fn read_on(block: BlockId, next_page: &mut u32, volume: &mut Volume) -> bool {
+    let first = *next_page;
+    let count = GROUP_PAGES.min(volume.blocks.get(block).readable.saturating_sub(first));
+    if count == 0 {
+        return false;
+    }
+    *next_page += count;
+    let number = u64::from(block.0) << 32 | u64::from(first);
+    volume.read(Purpose::VictimRead, number, volume.geometry().page(block, first), count);
+    true
 }
 
 /// A fence of a keyspace, and the page of its record.
