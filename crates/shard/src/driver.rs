@@ -202,15 +202,19 @@ impl Driver {
         debug_assert!(!self.has_outputs(), "all that the participant wants is carried out");
     }
 
-    /// Whether the participant wants writes put at once, and nothing else.
+    /// The timestamp at which the participant wants writes put at once, if that is what it wants.
     #[inline]
-    pub(crate) fn is_to_put(&self) -> bool {
-        let is_to_put = matches!(self.outputs[..], [Output::PutNow { .. }]);
-        debug_assert!(
-            is_to_put || !self.outputs.iter().any(|one| matches!(one, Output::PutNow { .. })),
-            "it wants nothing else then"
-        );
-        is_to_put
+    pub(crate) fn puts_at(&self) -> Option<Timestamp> {
+        match self.outputs[..] {
+            [Output::PutNow { commit, .. }] => Some(commit),
+            ref others => {
+                debug_assert!(
+                    !others.iter().any(|one| matches!(one, Output::PutNow { .. })),
+                    "it wants nothing else then"
+                );
+                None
+            }
+        }
     }
 
     /// Drops what was seen in [`Driver::outputs`] and is dealt with.

@@ -12,6 +12,10 @@
 //! copy. Where that cannot be read any more (a damaged page), the outcome of a write that asks for
 //! it is *unknown*; it is never told that nothing took place.
 //!
+//! A put without conditions whose timestamp is too low takes place at a later one at once, if it
+//! leaves that to the shard ([`WriteAction::PutFrom`]): on a key that many put it would come too
+//! late again and again.
+//!
 //! Expiry is judged by this server's own time, which never goes back: not by the client's clock,
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
@@ -418,7 +422,7 @@ impl SingleWrites {
         let expires_at = match write.action {
             WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
             WriteAction::PutKeepExpiry => Expiry::NEVER,
-            _ => write.expires_at,
+            WriteAction::Put | WriteAction::PutFrom | WriteAction::Delete => write.expires_at,
         };
         let entry = entry_of(write, expires_at);
         // Nothing is promised before what is there is known, and what is put at once needs no
@@ -435,6 +439,7 @@ impl SingleWrites {
             txn: write.txn,
             begin: write.begin,
             commit: write.commit,
+            placed_by: write.placed_by(),
             single: true,
             wait: goes_on.wait.unwrap_or(wait_of(write.wait)),
             participants: &participants,
@@ -446,11 +451,10 @@ impl SingleWrites {
             at_once: goes_on.at_once,
         };
         parts.driver.step(ctx.now(), Input::Prepare(prepare));
-        if !parts.driver.is_to_put() {
-            return Validated::Stepped;
-        }
+        let Some(commit) = parts.driver.puts_at() else { return Validated::Stepped };
         parts.driver.clear();
-        let version = Version::new(write.commit, write.txn.client);
+        prepare.commit = commit;
+        let version = Version::new(commit, write.txn.client);
         let writes = [(key, entry)].into_iter();
         let put = put_at_once(writes, version, &mut *parts.store, parts.lookups);
         if put.is_err() && !timestone_types::is_planted!(PutWithoutRoom) {
@@ -475,7 +479,7 @@ impl SingleWrites {
 fn entry_of<'a>(write: &wire::Write<'a>, expires_at: Expiry) -> WriteEntry<'a> {
     let (kind, expires_at, value): (_, _, &[u8]) = match write.action {
         WriteAction::Delete => (wire::WriteKind::Delete, Expiry::NEVER, &[]),
-        WriteAction::Put | WriteAction::PutKeepExpiry => {
+        WriteAction::Put | WriteAction::PutFrom | WriteAction::PutKeepExpiry => {
             (wire::WriteKind::Put, expires_at, write.value)
         }
     };

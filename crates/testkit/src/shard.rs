@@ -599,7 +599,7 @@ impl ReferenceShard {
                 return true;
             }
             _ if self.takes_conflict() => (CONFLICT, write.commit),
-            _ if mark >= write.commit => (Verdict::Later(mark.next()), write.commit),
+            _ if mark >= write.placed_by() => (Verdict::Later(mark.next()), write.commit),
             _ => {
                 let holds = match write.condition {
                     Condition::Always => true,
@@ -611,7 +611,9 @@ impl ReferenceShard {
                 if holds {
                     let (kind, value, expires_at) = match write.action {
                         WriteAction::Delete => (WriteKind::Delete, &[][..], Expiry::NEVER),
-                        WriteAction::Put => (WriteKind::Put, write.value, write.expires_at),
+                        WriteAction::Put | WriteAction::PutFrom => {
+                            (WriteKind::Put, write.value, write.expires_at)
+                        }
                         WriteAction::PutKeepExpiry if previous.2.is_some() => {
                             (WriteKind::Put, write.value, previous.1)
                         }
@@ -620,9 +622,10 @@ impl ReferenceShard {
                     let mut writes = vec![(kind, key, value.to_vec(), expires_at)];
                     // A deletion of nothing writes nothing.
                     writes.retain(|_| kind == WriteKind::Put || previous.2.is_some());
-                    self.outcomes.insert(txn, Outcome::Prepared { commit: write.commit, writes });
-                    self.decide(txn, Some(write.commit));
-                    (Verdict::Yes, write.commit)
+                    let commit = write.commit.max(mark.next());
+                    self.outcomes.insert(txn, Outcome::Prepared { commit, writes });
+                    self.decide(txn, Some(commit));
+                    (Verdict::Yes, commit)
                 } else {
                     // The condition has read the key.
                     self.keys.entry(key).or_default().raise(write.commit);

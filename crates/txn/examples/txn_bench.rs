@@ -132,6 +132,7 @@ impl Bench {
             txn,
             begin,
             commit,
+            placed_by: commit,
             single,
             wait: Wait::No,
             participants,

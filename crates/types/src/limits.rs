@@ -41,6 +41,10 @@ pub const DECISION_TIMEOUT: Duration = Duration::from_secs(2);
 pub const PREPARED_WAIT: Duration = Duration::from_millis(50);
 /// How often a coordinator tries a later timestamp before it gives up.
 pub const MAX_LATER_ROUNDS: u32 = 3;
+/// How far above its timestamp a shard may place a put that leaves the choice to it: more than what
+/// passes in a busy shard between asking and being served, and little enough that a session which
+/// has given the put up goes on above it at once.
+pub const PLACED_WITHIN: Duration = Duration::from_millis(10);
 
 const _: () = assert!(MAX_VALUE_BYTES + MAX_KEY_BYTES < MAX_TXN_BYTES);
 const _: () = assert!(REPORT_INTERVAL.as_nanos() * 10 <= SESSION_TTL.as_nanos());

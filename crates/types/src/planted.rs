@@ -189,6 +189,8 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// A put whose timestamp is too low is placed above it, however late it arrives.
+    PlacesAtWill,
     /// Collection leaves the index with a large value that nobody needs any more, in a block that it erases.
     LeavesNodes,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.

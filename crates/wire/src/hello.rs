@@ -37,13 +37,16 @@ fixed_newtype! {
 }
 
 /// The versions that this program speaks, lowest and highest.
-pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(3), READS_RANGES);
+pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(3), PLACES_PUTS);
 
 /// The first version whose servers answer [`crate::GetAtBackup`].
 pub const READS_AT_BACKUPS: ProtocolVersion = ProtocolVersion(4);
 
 /// The first version whose servers answer [`crate::Range`] and [`crate::PrepareRanges`].
 pub const READS_RANGES: ProtocolVersion = ProtocolVersion(5);
+
+/// The first version whose servers know [`crate::WriteAction::PutFrom`].
+pub const PLACES_PUTS: ProtocolVersion = ProtocolVersion(6);
 
 /// The first field of every hello: `TSTN`.
 const MAGIC: u32 = u32::from_le_bytes(*b"TSTN");

@@ -42,7 +42,8 @@ pub use frame::{
     check, count_frames, frame_length, recode, restamp, without_clock,
 };
 pub use hello::{
-    Hello, Limits, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role, Welcome,
+    Hello, Limits, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role,
+    Welcome,
 };
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{

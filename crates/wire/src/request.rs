@@ -1,6 +1,7 @@
 //! Requests, to a shard (the header names it) or to a server.
 
 use timestone_cluster::{ClusterError, MasterCommand, ServerId, ShardMap};
+use timestone_types::limits::PLACED_WITHIN;
 use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
 
 use crate::layout::{ClusterBytes, CursorBytes, KeyBytes, ValueBytes, message};
@@ -84,7 +85,8 @@ message! {
             txn: TxnId,
             /// When it was first asked.
             begin: Timestamp,
-            /// The version's timestamp, unless the answer is `Later`.
+            /// The version's timestamp, unless the answer is `Later`; the lowest one with
+            /// [`WriteAction::PutFrom`].
             commit: Timestamp,
             /// The key's keyspace.
             keyspace: KeyspaceId,
@@ -104,6 +106,20 @@ message! {
             key: &'a [u8] => KeyBytes,
             /// The value; empty for a delete.
             value: &'a [u8] => ValueBytes,
+        }
+    }
+}
+
+impl Write<'_> {
+    /// The highest timestamp at which it may take place: its own, or a little above it where it
+    /// leaves the choice to the shard ([`WriteAction::PutFrom`]).
+    #[must_use]
+    #[inline]
+    pub fn placed_by(&self) -> Timestamp {
+        let depends = self.condition != Condition::Always || self.return_previous;
+        match self.action {
+            WriteAction::PutFrom if !depends => self.commit.saturating_add(PLACED_WITHIN),
+            _ => self.commit,
         }
     }
 }

@@ -199,6 +199,11 @@ numbered! {
         /// Stores a tombstone. Where the key is absent already nothing is stored, and the write
         /// succeeds.
         Delete = 3,
+        /// Stores the value with the expiry given, at the write's timestamp or, where that is too
+        /// low, at the lowest that is not, up to `PLACED_WITHIN` (`timestone_types::limits`) above
+        /// it. A write with a condition, or that asks for the previous value, takes place at its
+        /// timestamp or not at all, as with [`WriteAction::Put`].
+        PutFrom = 4,
     }
 }
 

@@ -383,6 +383,9 @@ impl Server {
         let verdict =
             if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
         if holds {
+            let newest = self.protocol.load(Ordering::SeqCst);
+            let is_placed = write.action == wire::WriteAction::PutFrom;
+            assert!(!is_placed || newest >= wire::PLACES_PUTS.0, "it chooses no timestamps");
             let value = (write.action != wire::WriteAction::Delete).then(|| write.value.to_vec());
             apply(&mut data, Version::new(write.commit, write.txn.client), vec![(key, value)]);
         }

@@ -190,6 +190,12 @@ impl Context {
         self.shards.reads_ranges(shard)
     }
 
+    /// Whether a shard's server chooses timestamps of puts, as far as is known.
+    #[inline]
+    pub(crate) fn places_puts(&self, shard: ShardIndex) -> bool {
+        self.shards.places_puts(shard)
+    }
+
     #[inline]
     pub(crate) fn index_of(&self, shard: ShardId) -> Option<ShardIndex> {
         self.shards.index_of(shard)

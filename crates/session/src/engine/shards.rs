@@ -8,7 +8,8 @@ use timestone_clock::server_time::{Exchange, ServerNumber};
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 use timestone_wire::{
-    self as wire, ClockIs, Frame, Frames, PROTOCOL, ProtocolVersion, READS_RANGES, WireError,
+    self as wire, ClockIs, Frame, Frames, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_RANGES,
+    WireError,
 };
 
 use super::backups::Backups;
@@ -410,6 +411,12 @@ impl Shards {
             return Ok(());
         }
         Err(SessionError::Outdated { shard: id, protocol, needed: READS_RANGES })
+    }
+
+    /// Whether a shard's server chooses timestamps of puts, as far as is known.
+    #[inline]
+    pub(crate) fn places_puts(&self, shard: ShardIndex) -> bool {
+        self.at(shard).protocol >= PLACES_PUTS
     }
 
     #[cold]

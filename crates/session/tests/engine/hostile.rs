@@ -198,7 +198,8 @@ fn an_answer_that_names_a_time_that_no_clock_shows_is_nobodys() {
     assert!(world.host.engine.stats().ignored_replies >= 10);
     assert!(matches!(world.wait(read), Outcome::Value(..)), "it is asked again");
     assert!(matches!(world.wait(latest), Outcome::Value(..)));
-    assert!(matches!(world.wait(write), Outcome::Written(..)));
+    let outcome = world.wait(write);
+    assert!(matches!(outcome, Outcome::Written(..)), "{outcome:?}");
     assert!(matches!(world.wait(commit), Outcome::Committed(..)));
     goes_on(&mut world, session);
 }

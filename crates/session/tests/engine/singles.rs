@@ -6,6 +6,7 @@ use timestone_session::{
     Condition, EngineConfig, LimitError, OpId, OpResult, RequestOptions, SessionError, SessionId,
     TxnStatus,
 };
+use timestone_types::limits::PLACED_WITHIN;
 use timestone_types::{AbortKind, ClientId, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
 
@@ -84,6 +85,36 @@ fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
         Some(b"v".to_vec()),
         "the session's next snapshot is above its own write"
     );
+}
+
+#[test]
+fn a_put_just_below_the_marks_is_placed_above_them_by_its_shard() {
+    for (lead, rounds) in [(PLACED_WITHIN / 2, 1), (PLACED_WITHIN * 2, 2)] {
+        let mut world = world(1);
+        let session = world.session();
+        let mark = world.now.saturating_add(lead);
+        world.shards[0].read_by_other(b"k", mark);
+        let written = world.write(session, b"k", b"v", Condition::Always, plain());
+        let Outcome::Written(at, _, _) = written else { panic!("{written:?}") };
+        assert!(at > mark && (rounds > 1 || at == mark.next()), "{at} {mark}");
+        assert_eq!(world.shards[0].seen(Kind::Write), rounds);
+        let txn = world.begin(session);
+        assert_eq!(world.value(txn, b"k"), Some(b"v".to_vec()), "its next snapshot is above it");
+    }
+}
+
+/// It may take place at any of the timestamps that its shard had the choice of.
+#[test]
+fn what_a_session_does_after_a_cancelled_put_comes_after_what_it_left_to_its_shard() {
+    let mut world = world(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let asked = world.now;
+    let (_, begun) = world.begin_write(session, b"k", b"v", Condition::Always, plain());
+    world.host.engine.cancel(begun.unwrap());
+    let txn = world.begin(session);
+    let begin = world.host.engine.begin_timestamp(txn).unwrap();
+    assert!(begin > asked.saturating_add(PLACED_WITHIN), "{begin} {asked}");
 }
 
 #[test]

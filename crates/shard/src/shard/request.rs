@@ -44,6 +44,7 @@ fn prepare_of<'a>(
         txn: prepare.txn,
         begin: prepare.begin,
         commit: prepare.commit,
+        placed_by: prepare.commit,
         single: prepare.single,
         wait: wait.unwrap_or(wait_of(prepare.wait)),
         participants: items.participants(),
@@ -255,7 +256,7 @@ impl Shard {
         let refused = puts().next().and_then(|_| self.admission_error(&puts));
         let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
         self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
-        if self.driver.is_to_put() {
+        if self.driver.puts_at().is_some() {
             self.put_prepare(ctx, token, &prepare, goes_on);
         }
         self.carry_out_prepare(ctx, token, frame, refused);
@@ -379,6 +380,7 @@ impl Shard {
             txn: set.txn,
             begin: set.begin,
             commit: set.commit,
+            placed_by: set.commit,
             single: false,
             wait: Wait::No,
             participants: self.items.participants(),

@@ -205,8 +205,16 @@ impl<V: Validation> Participant<V> {
         if !txns.has_room() || !txns.know_client(now, prepare.txn.client, prepare.begin) {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
-        let expires_by = self.expires_by(now, prepare.commit);
-        self.life.prepare_new(now, expires_by, prepare, out);
+        let mut placed = *prepare;
+        loop {
+            let expires_by = self.expires_by(now, placed.commit);
+            let Some(at) = self.life.prepare_new(now, expires_by, &placed, out) else { return };
+            debug_assert!(at > placed.commit, "a put moves up");
+            if !self.horizon.bound.admits(at) {
+                return self.park_behind_bound(now, token, prepare.wait, at, out);
+            }
+            placed.commit = at;
+        }
     }
 
     /// Whether the timestamps of a prepare may be let in at this server's time.

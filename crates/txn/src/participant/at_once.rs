@@ -132,6 +132,7 @@ mod tests {
             txn: txn(sequence),
             begin: at(1),
             commit: at(commit),
+            placed_by: at(commit),
             single: true,
             wait: Wait::Yes,
             participants: &[SHARD],

@@ -97,6 +97,7 @@ fn prepare_of<'a>(write: &DirectWrite, items: &'a [super::WriteItem; 1]) -> Prep
         txn: TxnId::new(write.client, Sequence::ZERO),
         begin: write.begin,
         commit: write.commit,
+        placed_by: write.commit,
         single: true,
         wait: Wait::No,
         participants: &[],

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use timestone_types::{
     AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyRange, KeyspaceId, PreviousFound,
-    Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, is_planted,
 };
 
 /// Chosen by the stage to recognise the answer to an input.
@@ -186,6 +186,9 @@ pub struct Prepare<'a> {
     pub begin: Timestamp,
     /// The timestamp at which it wants to commit; above begin and above every version read.
     pub commit: Timestamp,
+    /// The highest timestamp at which it may be committed instead where that one is too low, if it
+    /// has one write and nothing else; at least `commit`.
+    pub placed_by: Timestamp,
     /// This shard is the only participant: a yes is the commit. With no writes (a `Strict`
     /// read-only transaction sends this to each of its shards) nothing is recorded.
     pub single: bool,
@@ -237,6 +240,21 @@ impl Prepare<'_> {
     #[inline]
     pub(crate) const fn leaves_no_trace(&self) -> bool {
         self.single && self.writes.is_empty()
+    }
+
+    /// Whether the shard may commit it at `at`, which lies above its timestamp.
+    pub(super) fn may_be_placed_at(&self, at: Timestamp) -> bool {
+        debug_assert!(at > self.commit, "it is asked where the timestamp is too low");
+        let alone = self.single
+            && self.reads.is_empty()
+            && self.ranges.is_empty()
+            && self.condition == Lookup::NotNeeded;
+        let by = if is_planted!(PlacesAtWill) && self.placed_by > self.commit {
+            Timestamp::MAX
+        } else {
+            self.placed_by
+        };
+        alone && at <= by
     }
 
     /// What a single-key write found.
@@ -415,7 +433,7 @@ pub enum Input<'a> {
     /// The writes of a prepare that was answered by [`super::Output::PutNow`] can be read. Answered by
     /// its vote.
     PutDone {
-        /// The prepare, as it was.
+        /// The prepare, with the timestamp that was answered.
         prepare: Prepare<'a>,
     },
     /// The write set of a *committed* transaction whose prepare never arrived: the answer to

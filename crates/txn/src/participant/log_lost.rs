@@ -151,6 +151,7 @@ mod tests {
                 txn: txn(number),
                 begin: at(100_001),
                 commit: at(100_005 + number),
+                placed_by: at(100_005 + number),
                 single,
                 wait: Wait::Yes,
                 participants,

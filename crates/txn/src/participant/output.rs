@@ -136,7 +136,7 @@ pub enum Output {
         token: Token,
         /// Which transaction.
         txn: TxnId,
-        /// Its timestamp.
+        /// Its timestamp; above the one asked for, if the choice was the shard's.
         commit: Timestamp,
     },
     /// The answer to a direct read or write.

@@ -41,14 +41,15 @@ impl<V: Validation> Lifecycle<V> {
         self.validation.validate(prepare, case)
     }
 
-    /// A prepare of a transaction that was not seen before.
+    /// A prepare of a transaction that was not seen before. Returned is the timestamp at which it is
+    /// to be asked again, if the one that it has is too low and the choice is left to the shard.
     pub(super) fn prepare_new(
         &mut self,
         now: Timestamp,
         expires_by: Timestamp,
         prepare: &Prepare<'_>,
         out: &mut Vec<Output>,
-    ) {
+    ) -> Option<Timestamp> {
         debug_assert!(
             self.txns.table.find(prepare.txn).is_none() || is_planted!(LatePrepare),
             "it was not seen before"
@@ -66,6 +67,7 @@ impl<V: Validation> Lifecycle<V> {
             Verdict::Later(_) if self.validation.low_water() > now => {
                 out.push(Output::Refuse { token, refusal: Refusal::Recovering });
             }
+            Verdict::Later(at) if prepare.may_be_placed_at(at) => return Some(at),
             Verdict::Later(at) if self.config.vote_later => vote(prepare, Vote::Later(at), out),
             Verdict::Later(at) => self.refuse(prepare, reason_at(AbortKind::Timestamp, at), out),
             Verdict::Wait(until, reason) => match self.may_prepare_wait(now, until, prepare) {
@@ -80,6 +82,7 @@ impl<V: Validation> Lifecycle<V> {
             }
             Verdict::Again(reason) | Verdict::No(reason) => self.refuse(prepare, reason, out),
         }
+        None
     }
 
     /// Whether what is in the way lies ahead of the clock because of a restart. What may have been
@@ -177,7 +180,7 @@ impl<V: Validation> Lifecycle<V> {
         found: PreviousFound,
         out: &mut Vec<Output>,
     ) {
-        if prepare.commit < at {
+        if prepare.placed_by < at {
             return out.push(Output::Ignored { token: prepare.token });
         }
         let vote =
@@ -231,7 +234,7 @@ impl<V: Validation> Lifecycle<V> {
             {
                 vote(prepare, Vote::Yes, out);
             }
-            Phase::Prepared { .. } if commit < record.moves.seen => {
+            Phase::Prepared { .. } if prepare.placed_by < record.moves.seen => {
                 out.push(Output::Ignored { token })
             }
             Phase::Prepared { .. }

@@ -140,6 +140,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::PreparedInRange,
     Bug::NewerInRange,
     Bug::UnnotedPut,
+    Bug::PlacesAtWill,
     Bug::DirectUnderPromise,
     Bug::CallsAboveLease,
     Bug::UnnotedDirectPut,

@@ -92,6 +92,7 @@ fn prepare(commit: Timestamp, single: bool, writes: &[WriteItem]) -> Prepare<'_>
         txn: txn(1),
         begin: at(100_001),
         commit,
+        placed_by: commit,
         single,
         wait: Wait::Yes,
         participants: &SHARDS,

@@ -307,6 +307,7 @@ impl<V: Validation + Default> World<V> {
             txn,
             begin: one.begin,
             commit,
+            placed_by: commit,
             single,
             wait: Wait::Yes,
             participants: one.coordinator.participants().to_vec(),

@@ -324,6 +324,7 @@ impl<'a> Words<'a> {
             txn,
             begin: self.time("begin"),
             commit: self.time("commit"),
+            placed_by: self.value("placed").map(ms).unwrap_or_default(),
             single: self.has("single"),
             wait: self.wait(),
             participants: self.shards(),

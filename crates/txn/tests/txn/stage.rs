@@ -62,6 +62,8 @@ pub struct Part {
     pub txn: TxnId,
     pub begin: Timestamp,
     pub commit: Timestamp,
+    /// The choice is the shard's up to here; zero: there is none.
+    pub placed_by: Timestamp,
     pub single: bool,
     pub wait: Wait,
     pub participants: Vec<ShardId>,
@@ -569,6 +571,7 @@ impl<V: Validation + Default> Stage<V> {
                     txn: part.txn,
                     begin: part.begin,
                     commit: part.commit,
+                    placed_by: part.placed_by.max(part.commit),
                     single: part.single,
                     wait: wait.unwrap_or(part.wait),
                     participants: &part.participants,
@@ -593,6 +596,7 @@ impl<V: Validation + Default> Stage<V> {
                 self.core.step(now, input, &mut out);
                 if let Some(&Output::PutNow { txn, commit, .. }) = out.last() {
                     self.put(txn, commit);
+                    let prepare = Prepare { commit, ..prepare };
                     self.core.step(now, Input::PutDone { prepare }, &mut out);
                     self.payloads.remove(&txn);
                 }

@@ -244,7 +244,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0300 0500 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0600 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -278,7 +278,7 @@ fn welcome() {
     assert_bytes(
         &out,
         "8000",
-        "0500 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+        "0600 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
          04000000 03000000 0100 0300 6d6170",
     );
 }

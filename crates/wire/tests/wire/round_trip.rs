@@ -99,7 +99,7 @@ fn versions_are_negotiated_or_refused_in_words() {
     assert_eq!(ErrorCode::from(&error), ErrorCode::VersionMismatch);
     assert_eq!(
         error.to_string(),
-        "the peer speaks protocol 7 to 9, this program 3 to 5: update the older side"
+        "the peer speaks protocol 7 to 9, this program 3 to 6: update the older side"
     );
     let wide = Hello { least: ProtocolVersion(0), most: ProtocolVersion(9), ..hello };
     assert_eq!(wide.negotiate(), Ok(PROTOCOL.1));

@@ -40,12 +40,12 @@ impl Singles {
                 let present = value.is_some();
                 self.end(context, index, SingleResult::Value { version, expires_at, present });
             }
-            // Nobody can have written at a timestamp that was never tried.
+            // Nobody can have written at a timestamp that was never tried, nor left to the shard.
             (
                 Want::Put | Want::Delete,
                 Reply::Written { commit: at, vote: Vote::Yes, .. }
                 | Reply::Status { status: TxnStatus::Committed(at), .. },
-            ) if at > single.commit => return None,
+            ) if at > single.last_chance() => return None,
             (Want::Put | Want::Delete, Reply::Written { commit, vote, previous }) => {
                 let is_current = commit == single.commit;
                 if !matches!(vote, Vote::Later(_)) {
@@ -98,9 +98,15 @@ impl Singles {
             }
             // It was reported as unknown. Others, its own session first, may have gone on from what
             // they found: it takes place at the time at which it was asked, or never. Access
-            // records only rise, so no copy of it has a chance any more.
-            Vote::Later(_) if is_current && is_told && !is_planted!(UndoneWrite) => {
-                self.end(context, index, aborted(AbortKind::Timestamp));
+            // records only rise, so no copy of it has a chance any more, unless one was sent to a
+            // server that might have chosen its time, and this one might not.
+            Vote::Later(bound) if is_current && is_told && !is_planted!(UndoneWrite) => {
+                let result = if bound > single.last_chance() {
+                    aborted(AbortKind::Timestamp)
+                } else {
+                    SingleResult::Unknown
+                };
+                self.end(context, index, result);
             }
             Vote::Later(bound) if is_current => self.later(context, index, bound),
             Vote::Later(_) => return None,

@@ -222,6 +222,7 @@ impl Singles {
             }
             is_sent
         } else {
+            single.copies.are_placed |= single.may_be_placed() && context.places_puts(single.shard);
             Self::send_to(context, slot, single, single.shard, single.copies.round)
         };
         single.times.due = Timestamp::MAX;
@@ -253,12 +254,13 @@ impl Singles {
         debug_assert!(!single.is_settled, "{} is over, and sent again", single.id);
         let (client, wait) = (context.client(), context.config().wait);
         let at = read_at(context, single);
+        let placed = single.may_be_placed() && context.places_puts(to);
         let Some((route, out)) = context.request(to, Asker::Single, slot, item) else {
             return false;
         };
         match single.want {
             Want::Get => frames::latest_read(route, client, single, at, wait, out),
-            Want::Put | Want::Delete => frames::write(route, single, wait, out),
+            Want::Put | Want::Delete => frames::write(route, single, (wait, placed), out),
             Want::Status => frames::status(route, single.id, out),
             Want::Ask => frames::again(route, single.bytes.all(), out),
         }
@@ -403,7 +405,7 @@ impl Singles {
             }
             // A copy of it may be waiting at the server.
             SingleResult::Unknown => {
-                context.session_gave_up(single.session, single.commit.next());
+                context.session_gave_up(single.session, single.last_chance().next());
                 None
             }
             _ => None,
@@ -459,7 +461,7 @@ impl Singles {
 
     /// The deadline of a write passed, or nobody waits for it any more: the application is told
     /// `Unknown`, if it is told; the request goes on until its outcome is known, at the timestamp
-    /// that it has. What this session does next comes after that timestamp.
+    /// that it has. What this session does next comes after whatever that leaves to its shard.
     fn give_up_write(&mut self, context: &mut Context, index: u32) {
         let Some(slot) = self.0.key(index) else { return };
         let single = self.0.at_mut(index);
@@ -467,7 +469,7 @@ impl Singles {
         single.result = Some(SingleResult::Unknown);
         single.times.deadline = Timestamp::MAX;
         if !is_planted!(UndoneWrite) {
-            context.session_gave_up(single.session, single.commit.next());
+            context.session_gave_up(single.session, single.last_chance().next());
         }
         context.remember_unknown(single.id, [context.id_of(single.shard)].into(), None);
         if let Some(op) = single.op {

@@ -1,5 +1,6 @@
 //! What a request outside transactions is. Data only; buffers are reused.
 
+use timestone_types::limits::PLACED_WITHIN;
 use timestone_types::{
     AbortKind, AbortReason, ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId, Version,
     is_planted,
@@ -195,6 +196,8 @@ pub(crate) struct Copies {
     /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of
     /// the other.
     pub(crate) doubtful: bool,
+    /// A copy left the choice of its timestamp to its shard.
+    pub(crate) are_placed: bool,
 }
 
 impl Copies {
@@ -357,6 +360,18 @@ impl Single {
             && self.copies.are_nowhere()
             && is_untold
             && !is_planted!(KeepsRefusedWrites)
+    }
+
+    /// Whether its shard may choose a timestamp above the one that it has: a put that depends on
+    /// nothing.
+    pub(super) fn may_be_placed(&self) -> bool {
+        let WriteOptions { condition, keep_expiry, return_previous, .. } = self.write;
+        self.want == Want::Put && condition == Expected::Always && !keep_expiry && !return_previous
+    }
+
+    /// The highest timestamp at which a copy of it may take place that was sent.
+    pub(super) fn last_chance(&self) -> Timestamp {
+        if self.copies.are_placed { self.commit.saturating_add(PLACED_WITHIN) } else { self.commit }
     }
 
     /// Whether its server may have carried out a copy of it and have forgotten that since. Not when

@@ -353,3 +353,8 @@ fn an_expiry_that_readers_judge_by_their_clocks_is_found() {
 fn a_write_of_unknown_fate_that_undoes_later_ones_is_found() {
     found_within(20, Bug::UndoneWrite, include_str!("../../../../../scenarios/singles.toml"));
 }
+
+#[test]
+fn a_put_that_is_placed_however_late_it_comes_is_found() {
+    found_within(20, Bug::PlacesAtWill, include_str!("../../../../../scenarios/singles.toml"));
+}
