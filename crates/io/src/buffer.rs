@@ -6,7 +6,11 @@
 //!
 //! Invariants: memory is always initialised (zeroed when allocated); `length ≤ capacity`, both
 //! multiples of [`ALIGNMENT`]; the memory neither moves nor is freed while its `AlignedBuffer`
-//! exists, wherever that value itself is moved to.
+//! exists, wherever that value itself is moved to; whether it is a mapping of its own depends on
+//! the capacity alone.
+//!
+//! Large buffers are mappings of their own: those that are dropped go back to the system, whole. From
+//! an allocator they would come out of the memory that small ones share, and leave holes in it.
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in std")]
 
@@ -15,6 +19,11 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 use core::slice;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// Buffers of at least so many bytes are mappings of their own.
+const MAPPED_BYTES: usize = 128 * 1024;
 
 /// Alignment and granularity of buffers, in bytes: the page size, which every O_DIRECT file system
 /// we support accepts.
@@ -42,8 +51,22 @@ impl AlignedBuffer {
     pub fn zeroed(bytes: usize) -> Self {
         let capacity = round_up(bytes);
         let layout = Self::layout(capacity);
-        // SAFETY: the layout's size is at least ALIGNMENT, hence not zero.
-        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = if is_mapped(capacity) {
+            // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no
+            // memory of anybody. It is zeroed, and aligned to pages.
+            let mapped = unsafe {
+                mmap_anonymous(
+                    core::ptr::null_mut(),
+                    capacity,
+                    ProtFlags::READ | ProtFlags::WRITE,
+                    MapFlags::PRIVATE,
+                )
+            };
+            mapped.map_or(core::ptr::null_mut(), <*mut _>::cast)
+        } else {
+            // SAFETY: the layout's size is at least ALIGNMENT, hence not zero.
+            unsafe { alloc_zeroed(layout) }
+        };
         let Some(memory) = NonNull::new(memory) else { handle_alloc_error(layout) };
         Self { memory, length: capacity, capacity }
     }
@@ -87,6 +110,12 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
+        if is_mapped(self.capacity) {
+            // SAFETY: mapped in `zeroed` with exactly this capacity, which never changes, and
+            // unmapped only here. Should the system refuse, the memory is lost.
+            let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.capacity) };
+            return;
+        }
         // SAFETY: allocated in `zeroed` with exactly this layout (capacity never changes), and
         // freed only here.
         unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
@@ -173,6 +202,11 @@ impl BufferPool {
     }
 }
 
+/// Whether a buffer is a mapping of its own.
+fn is_mapped(capacity: usize) -> bool {
+    capacity >= MAPPED_BYTES && !cfg!(miri)
+}
+
 /// The next multiple of the alignment, at least one.
 fn round_up(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(ALIGNMENT)
@@ -197,7 +231,7 @@ mod tests {
     fn buffers_are_aligned_zeroed_and_rounded_up() {
         // Miri takes a minute for a mebibyte.
         let large = if cfg!(miri) { 1 << 14 } else { 1 << 20 };
-        for bytes in [0, 1, 4095, 4096, 4097, large] {
+        for bytes in [0, 1, 4095, 4096, 4097, MAPPED_BYTES - 1, MAPPED_BYTES + 1, large] {
             let buffer = AlignedBuffer::zeroed(bytes);
             assert_eq!(buffer.as_pointer() as usize % ALIGNMENT, 0);
             assert!(buffer.len() >= bytes && buffer.len().is_multiple_of(ALIGNMENT));

@@ -6,6 +6,9 @@ use core::time::Duration;
 /// with less, but an operation costs a virtual machine a good deal more processor time than its
 /// bytes do.
 pub const GROUP_PAGES: u32 = 128;
+/// Bytes of pages that may wait for the device, with the copies that it has of them, unless
+/// configured otherwise.
+pub const MAX_PAGE_BUFFER_BYTES: u64 = 64 * 1024 * 1024;
 /// How long a full page waits for others of its turn, unless configured otherwise.
 pub const DEFAULT_PACKING_DELAY: Duration = Duration::from_millis(1);
 /// How long a partly filled page waits for company while a log makes puts durable, unless

@@ -130,6 +130,11 @@ impl Ledger {
             .push_back((Program { group: u64::MAX, stream, pages: 0, ordinal, held }, true));
     }
 
+    /// Blocks that failed and that hold something which is not durable elsewhere yet.
+    pub(super) fn failed_blocks(&self) -> usize {
+        self.displaced.len()
+    }
+
     /// What was displaced from a block is durable elsewhere, or nobody wants it any more.
     pub(super) fn relocated(&mut self, block: BlockId) {
         let before = self.displaced.len();

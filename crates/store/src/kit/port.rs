@@ -92,6 +92,8 @@ pub(crate) struct Port {
     reads_in_flight: usize,
     pages: Vec<AlignedBuffer>,
     groups: Vec<AlignedBuffer>,
+    /// Buffers of groups that nobody took since [`Port::give_back`] was called.
+    idle_groups: usize,
 }
 
 impl Port {
@@ -104,6 +106,7 @@ impl Port {
             reads_in_flight: 0,
             pages: Vec::new(),
             groups: Vec::new(),
+            idle_groups: 0,
         }
     }
 
@@ -119,9 +122,17 @@ impl Port {
             (&mut self.groups, GROUP_PAGES as usize)
         };
         let mut buffer = pool.pop().unwrap_or_else(|| AlignedBuffer::zeroed(whole * PAGE_BYTES));
+        self.idle_groups = self.idle_groups.min(self.groups.len());
         buffer.set_length(bytes);
         debug_assert!(buffer.capacity() >= bytes, "the pages have room");
         buffer
+    }
+
+    /// Gives the system back some of the buffers that nobody took since this was called last.
+    pub(crate) fn give_back(&mut self) {
+        let left = self.groups.len() - given_back_of(self.idle_groups);
+        self.groups.truncate(left);
+        self.idle_groups = left;
     }
 
     /// Bytes of the buffers that are kept, and of those that wait to be written.
@@ -214,6 +225,12 @@ impl Port {
     }
 }
 
+/// How many of so many idle buffers are given back at a time: those that the next burst of writes
+/// needs again are dear to take anew.
+pub(crate) fn given_back_of(idle: usize) -> usize {
+    idle.div_ceil(8)
+}
+
 fn refused_completion(op: FlashOp, error: FlashError) -> FlashCompletion {
     let token = op.token();
     let buffer = match op {
@@ -252,6 +269,26 @@ mod tests {
         assert_eq!(port.memory_bytes(), bytes);
         assert_eq!(port.buffer(5).len(), 5 * PAGE_BYTES);
         assert_eq!(port.memory_bytes(), PAGE_BYTES as u64, "the page is left");
+    }
+
+    #[test]
+    fn buffers_that_nobody_takes_are_given_back_bit_by_bit() {
+        let mut port = port();
+        let taken: Vec<_> = (0..20).map(|_| port.buffer(2)).collect();
+        taken.into_iter().for_each(|buffer| port.give(buffer));
+        let group = u64::from(GROUP_PAGES) * PAGE_BYTES as u64;
+        // They came just now.
+        port.give_back();
+        assert_eq!(port.memory_bytes(), 20 * group);
+        // Four are in use now and then.
+        for _ in 0..100 {
+            let taken: Vec<_> = (0..4).map(|_| port.buffer(2)).collect();
+            taken.into_iter().for_each(|buffer| port.give(buffer));
+            port.give_back();
+        }
+        assert_eq!(port.memory_bytes(), 4 * group);
+        (0..100).for_each(|_| port.give_back());
+        assert_eq!(port.memory_bytes(), 0);
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Volume {
         self.writer.now()
     }
 
+    /// Gives the system back some of the buffers that are kept and that nobody took since this was
+    /// called last.
+    pub(crate) fn give_back(&mut self) {
+        self.writer.give_back();
+        self.port.give_back();
+    }
+
     /// Bytes of pages on their way to the device, and of buffers that are kept.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.writer.memory_bytes() + self.port.memory_bytes()
@@ -330,10 +337,14 @@ pub(crate) mod tests {
 
     /// A volume of 8 fresh blocks of 4 pages.
     pub(crate) fn volume() -> Volume {
+        volume_of(8)
+    }
+
+    fn volume_of(initial_blocks: u32) -> Volume {
         let device = Box::new(MemoryDevice::new(MemoryConfig {
             pages_per_block: 4,
-            initial_blocks: 8,
-            max_blocks: 16,
+            initial_blocks,
+            max_blocks: 2 * initial_blocks,
             ..MemoryConfig::default()
         }));
         let mut blocks = Blocks::new(device.geometry());
@@ -389,6 +400,25 @@ pub(crate) mod tests {
         let [(Purpose::PageRead, 5, bytes)] = &reads[..] else { panic!("one read: {reads:?}") };
         assert!(volume.verify(page, bytes).is_ok_and(|header| header.page == page));
         assert!(volume.verify(PageId(page.0 + 1), bytes).is_err(), "not another page's bytes");
+    }
+
+    #[test]
+    fn puts_wait_while_the_bound_of_groups_is_reached_and_no_longer() {
+        let mut volume = volume_of(40);
+        // Less than the least: ten groups, of one block each here.
+        volume.writer.bound_groups(0);
+        let mut pages = 0;
+        while !volume.writer.is_behind() {
+            raw_page(&mut volume, 1);
+            pages += 1;
+        }
+        assert_eq!(pages, 9 * 4 + 1, "the tenth group is begun");
+        volume.flush_all();
+        run_until_idle(&mut volume);
+        assert!(!volume.writer.is_behind(), "the device has them");
+        volume.writer.bound_groups(u64::MAX);
+        (0..30 * 4).for_each(|_| _ = raw_page(&mut volume, 1));
+        assert!(!volume.writer.is_behind());
     }
 
     #[test]

@@ -16,17 +16,23 @@
 //! Invariants: pages of a block are submitted in order; `completed ≤ submitted ≤ sealed ≤ pages ≤
 //! capacity` in every group.
 
-use timestone_flash::{BlockId, FlashOp, PAGE_BYTES, PageId};
+use timestone_flash::{AlignedBuffer, BlockId, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, Timestamp};
 
 use super::blocks::Blocks;
 use super::ledger::{Held, Ledger, Program};
-use super::port::{Port, Purpose};
+use super::port::{Port, Purpose, given_back_of};
 use crate::layout::{self, HEADER_BYTES, PageHeader, PageKind, Record};
 use crate::limits::GROUP_PAGES;
 
 /// Groups that may wait for the device; beyond, puts are answered with `Busy`.
 pub(crate) const MAX_GROUPS: usize = 64;
+/// Never fewer than so many: each stream fills one, and as many are on their way.
+const LEAST_GROUPS: usize = 2 * StreamId::ALL.len();
+/// Groups of one block of common size, of which the first may have begun anywhere.
+const GROUPS_OF_BLOCK: usize = 3;
+/// Bytes of a group, and of the copy of it that the device has.
+const GROUP_BYTES: u64 = 2 * GROUP_PAGES as u64 * PAGE_BYTES as u64;
 
 /// What is written together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +81,7 @@ struct Group {
     sealed: u32,
     submitted: u32,
     completed: u32,
-    bytes: Box<[u8]>,
+    bytes: AlignedBuffer,
     /// In its sealed pages that are not submitted, and in its open page.
     sealed_held: Held,
     open_held: Held,
@@ -106,8 +112,12 @@ pub(crate) struct Writer {
     programmed_pages: u64,
     streams: [Stream; StreamId::ALL.len()],
     groups: Vec<Group>,
+    /// How many there may be before puts wait, besides those of blocks that failed.
+    most_groups: usize,
     next_group: u64,
-    spare: Vec<Box<[u8]>>,
+    spare: Vec<AlignedBuffer>,
+    /// Spare ones that nobody took since [`Writer::give_back`] was called.
+    idle_spare: usize,
     pub(crate) ledger: Ledger,
 }
 
@@ -122,10 +132,18 @@ impl Writer {
             programmed_pages: 0,
             streams: Default::default(),
             groups: Vec::new(),
+            most_groups: MAX_GROUPS,
             next_group: 0,
             spare: Vec::new(),
+            idle_spare: 0,
             ledger: Ledger::default(),
         }
+    }
+
+    /// Has puts wait when groups and their copies take so many bytes.
+    pub(crate) fn bound_groups(&mut self, bytes: u64) {
+        let most = usize::try_from(bytes / GROUP_BYTES).unwrap_or(MAX_GROUPS);
+        self.most_groups = most.clamp(LEAST_GROUPS, MAX_GROUPS);
     }
 
     /// The time that it was told last.
@@ -172,12 +190,21 @@ impl Writer {
 
     /// Whether so much waits for the device that puts should wait, too.
     pub(crate) fn is_behind(&self) -> bool {
-        self.groups.len() >= MAX_GROUPS
+        let of_failed = self.ledger.failed_blocks() * GROUPS_OF_BLOCK;
+        self.groups.len() >= (self.most_groups + of_failed).min(MAX_GROUPS)
     }
 
     /// Bytes of the groups' pages.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.groups.len() + self.spare.len()) as u64 * (GROUP_PAGES as usize * PAGE_BYTES) as u64
+    }
+
+    /// Gives the system back some of the spare memory that nobody took since this was called last.
+    pub(crate) fn give_back(&mut self) {
+        let left = self.spare.len() - given_back_of(self.idle_spare);
+        self.spare.truncate(left);
+        self.idle_spare = left;
+        self.assert_sound();
     }
 
     /// Whether a record would fit without a new block.
@@ -374,7 +401,8 @@ impl Writer {
         let bytes = self
             .spare
             .pop()
-            .unwrap_or_else(|| vec![0; GROUP_PAGES as usize * PAGE_BYTES].into_boxed_slice());
+            .unwrap_or_else(|| AlignedBuffer::zeroed(GROUP_PAGES as usize * PAGE_BYTES));
+        self.idle_spare = self.idle_spare.min(self.spare.len());
         let id = self.next_group;
         self.next_group += 1;
         self.groups.push(Group {

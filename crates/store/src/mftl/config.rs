@@ -20,6 +20,9 @@ pub struct MftlConfig {
     /// Bytes that the index, page buffers and what their user charges may take before the record
     /// cache gives way.
     pub beside_bytes: u64,
+    /// Bytes of pages that may wait for the device; beyond, puts are answered with `Busy`. Between 10
+    /// and 64 MiB, whatever is said.
+    pub page_buffer_bytes: u64,
     /// Bytes of large values that may wait to be written; beyond, puts of large values are answered
     /// with `Busy`.
     pub staged_bytes: u64,
@@ -58,6 +61,7 @@ impl Default for MftlConfig {
             seed: HashSeed(0),
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
             beside_bytes: limits::DEFAULT_CACHE_BYTES,
+            page_buffer_bytes: limits::MAX_PAGE_BUFFER_BYTES,
             staged_bytes: limits::MAX_STAGED_BYTES,
             assembled_bytes: limits::MAX_ASSEMBLED_BYTES,
             packing_delay: limits::DEFAULT_PACKING_DELAY,

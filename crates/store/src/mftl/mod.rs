@@ -714,6 +714,7 @@ impl Upkeep for Mftl {
 
     fn charge_cache(&mut self, beside: u64) {
         self.assert_sound();
+        self.kit.volume.give_back();
         let used = self.index_bytes() + self.buffer_bytes() + beside;
         self.kit.cache.charge(used.saturating_sub(self.config.beside_bytes));
     }

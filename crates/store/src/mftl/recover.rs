@@ -614,7 +614,8 @@ impl Recovery {
         let mut report = self.report;
         report.keys = self.spaces.list.iter().map(|space| space.index.keys()).sum();
         let config = self.config;
-        let writer = Writer::new(Stamp { store: config.store_id, seed }, self.sequence + 1);
+        let mut writer = Writer::new(Stamp { store: config.store_id, seed }, self.sequence + 1);
+        writer.bound_groups(config.page_buffer_bytes);
         let mut spaces = self.spaces;
         (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
         let mut volume = Volume::new(device, self.blocks, writer);

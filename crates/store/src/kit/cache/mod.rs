@@ -2,7 +2,7 @@
 //! (S3-FIFO).
 //!
 //! ```text
-//!   insert ─► small queue (a tenth) ──asked for──► main queue ──asked for──► main again
+//!   insert ─► small queue (a 50th) ──asked for──► main queue ──asked for──► main again
 //!                     └──not──► ghost (remembers the key)  └──not──► ghost
 //!                                  └─ insert of a remembered key ─► main queue
 //! ```
@@ -17,7 +17,8 @@
 //! and one for the record. All versions of a key share a bucket, and what is remembered of a key
 //! that left is a slot of it, too: a put that supersedes a version looks at one line, which can be
 //! fetched before any version is known. The table is sized when the cache is made or resized, and
-//! zeroed lazily by the system: an idle cache costs next to nothing.
+//! zeroed lazily by the system: an idle cache costs next to nothing. It follows when what is charged
+//! to the cache has halved what it may take, or doubled it again (`fit.rs`).
 //!
 //! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
 //! in a page that is being written.
@@ -26,6 +27,7 @@
 //! unallocated; a slot in the table points to a record whose header repeats what it is filed under;
 //! a record without slot is dead.
 
+mod fit;
 mod table;
 
 use core::ops::Range;
@@ -43,9 +45,6 @@ use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 const SEGMENT_BYTES: usize = 256 * 1024;
 /// Records longer than this are not cached: one would push too many others out.
 const MAX_RECORD: usize = SEGMENT_BYTES / 8;
-/// Cached bytes for which one slot is provided; smaller records push each other out of their
-/// buckets earlier.
-const BYTES_PER_SLOT: u64 = 192;
 /// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
 /// costs about what it wins. Also where there is memory that was never touched: the system has to
 /// bring and clear that first, which costs several times as much as copying.
@@ -53,10 +52,16 @@ const WORTH_CLEANING: usize = 500;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
 
+/// The part of the cache that new records have: a fiftieth. Under Zipf with memory for a fiftieth of
+/// the records a tenth answered 67.7 % of the reads, a fiftieth 69.3 %, and nothing more than 73 %.
+const SMALL_PART: usize = 50;
+/// Bits of a version's hash that its fingerprint does not have.
+const CHANCE_SHIFT: u32 = 16;
+
 /// Segments of the smallest cache: one of each queue, and one more.
 const MIN_SEGMENTS: usize = 3;
-/// The part of what it was made for that a cache keeps whatever is charged to it: a quarter.
-const KEPT_WHEN_CHARGED: usize = 4;
+/// The part of what it was made for that a cache keeps whatever is charged to it: an eighth.
+const KEPT_WHEN_CHARGED: usize = 8;
 /// The part of what it was made for that must have become free before a cache takes it back: a
 /// sixteenth. Buffers come and go, and memory that was given back is dear to touch again.
 const WORTH_TAKING_BACK: usize = 16;
@@ -149,6 +154,8 @@ pub(crate) struct Cache {
     max_segments: usize,
     /// How many the cache was made for.
     most_segments: usize,
+    /// Buckets of the table for so many.
+    most_buckets: usize,
     /// Segments whose memory was given back to the system.
     given_back: Vec<u32>,
     told_too_much: bool,
@@ -157,8 +164,7 @@ pub(crate) struct Cache {
 impl Cache {
     /// A cache of `bytes`, table included; below about three segments there is none.
     pub(crate) fn new(bytes: u64) -> Self {
-        let slots = (bytes / BYTES_PER_SLOT) as usize;
-        let buckets = (slots / WAYS).max(1);
+        let buckets = fit::buckets_for(bytes);
         let table = (buckets * size_of::<Bucket>()) as u64;
         let max_segments = (bytes.saturating_sub(table) as usize) / SEGMENT_BYTES;
         let max_segments = if max_segments < MIN_SEGMENTS { 0 } else { max_segments.min(1 << 20) };
@@ -173,6 +179,7 @@ impl Cache {
             main: VecDeque::new(),
             max_segments,
             most_segments: max_segments,
+            most_buckets: buckets,
             given_back: Vec::new(),
             told_too_much: false,
         }
@@ -185,7 +192,7 @@ impl Cache {
         self.assert_sound();
     }
 
-    /// So many bytes of what the cache was made for are used by others: it keeps a quarter of it,
+    /// So many bytes of what the cache was made for are used by others: it keeps an eighth of it,
     /// and gives the rest of them back, some with each call.
     pub(crate) fn charge(&mut self, bytes: u64) {
         self.assert_sound();
@@ -196,6 +203,7 @@ impl Cache {
         let gained = left.saturating_sub(self.max_segments);
         if left < self.max_segments || gained > self.most_segments / WORTH_TAKING_BACK {
             self.max_segments = left;
+            self.fit_table();
         }
         for _ in 0..GIVEN_BACK_AT_ONCE {
             if self.taken_segments() <= self.max_segments {
@@ -215,7 +223,7 @@ impl Cache {
             tracing::warn!(
                 cache_bytes = self.most_segments * SEGMENT_BYTES,
                 "the index, page buffers and access records of a shard take their share of \
-                 --memory and more than three quarters of its record cache's: what is beyond that \
+                 --memory and more than seven eighths of its record cache's: what is beyond that \
                  is not within --memory; give more --memory"
             );
             self.told_too_much = true;
@@ -248,10 +256,10 @@ impl Cache {
         (self.max_segments * SEGMENT_BYTES) as u64 + self.table_bytes()
     }
 
-    /// How many main-queue segments there are room for: the rest is the small queue's tenth and one
-    /// spare.
+    /// How many full segments the small queue keeps. With less of them the main queue has more, and
+    /// what is asked for now and then is kept by what is remembered of keys.
     fn small_target(&self) -> usize {
-        (self.max_segments / 10).max(1)
+        (self.max_segments / SMALL_PART).max(1)
     }
 
     #[inline]
@@ -437,9 +445,12 @@ impl Cache {
         let bucket = self.bucket_of(name.key);
         let filed = TableSlot::new(name.version, frequency, place);
         debug_assert!(filed.matches(name.version) && filed.place() == place);
-        if let Some(raw) =
-            self.buckets[bucket].slots_mut().min_by_key(|raw| TableSlot(**raw).worth())
-        {
+        // Of those that are worth as little any of them goes, by chance: what is remembered of keys
+        // would never be forgotten in the last places.
+        let by_chance = (name.version >> CHANCE_SHIFT) as usize;
+        let (one, other) = self.buckets[bucket].0.split_at_mut(by_chance % WAYS);
+        let slots = other.iter_mut().chain(one);
+        if let Some(raw) = slots.min_by_key(|raw| TableSlot(**raw).worth()) {
             *raw = filed.0;
         }
     }
@@ -630,7 +641,7 @@ mod tests {
 
     use super::*;
 
-    fn key(n: u64, bytes: &[u8]) -> CacheKey<'_> {
+    pub(super) fn key(n: u64, bytes: &[u8]) -> CacheKey<'_> {
         let hash = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         CacheKey {
             keyspace: KeyspaceId::DEFAULT,
@@ -711,6 +722,40 @@ mod tests {
             "hot records survive a flood of cold ones"
         );
         assert!(displaced < 10, "{displaced} hot records were pushed out of their buckets");
+    }
+
+    #[test]
+    fn hits_under_zipf_are_nearly_as_many_as_there_can_be() {
+        const KEYS: u64 = 1_000_000;
+        let value = [7; 500];
+        let mut cache = Cache::new(16 << 20);
+        let mut shares = Vec::new();
+        let mut sum = 0.0;
+        for rank in 1..=KEYS {
+            sum += 1.0 / (rank as f64).powf(0.99);
+            shares.push(sum);
+        }
+        let mut dice = 1u64;
+        let mut draw = || {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let at = (dice >> 11) as f64 / (1u64 << 53) as f64 * sum;
+            shares.partition_point(|&share| share <= at) as u64
+        };
+        let (warmup, measured) = (700_000, 200_000);
+        let mut hits = 0;
+        for turn in 0..warmup + measured {
+            let n = draw();
+            let bytes = n.to_le_bytes();
+            match cache.find(key(n, &bytes)) {
+                Some(_) => hits += u64::from(turn >= warmup),
+                None => cache.insert(key(n, &bytes), Expiry::NEVER, &value),
+            }
+        }
+        // Whoever knew what is asked for most would keep these.
+        let record = (HEADER + 8 + value.len()).next_multiple_of(8);
+        let best = shares[cache.limit_bytes() as usize / record] / sum;
+        let rate = hits as f64 / f64::from(measured);
+        assert!(rate > 0.93 * best, "{rate:.3} of {best:.3}");
     }
 
     #[test]
