@@ -153,6 +153,13 @@ pub struct ListenConfig {
     pub max_connections: Option<usize>,
 }
 
+impl ListenConfig {
+    /// Whether nobody but the application that holds the store asks it for data.
+    pub(crate) const fn is_embedded(&self) -> bool {
+        self.native.is_none() && self.resp.is_none()
+    }
+}
+
 /// Memory of a server, and its space on the device.
 #[derive(Clone, Debug)]
 pub struct SizeConfig {

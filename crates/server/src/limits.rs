@@ -42,6 +42,8 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 4 << 30;
 pub const MIN_MEMORY_BYTES: u64 = 256 << 20;
 /// What a process needs beside caches, indexes and buffers of connections.
 pub const BASE_MEMORY_BYTES: u64 = 64 << 20;
+/// The same of a store that is embedded in its application, which has no connections.
+pub const EMBEDDED_BASE_MEMORY_BYTES: u64 = 56 << 20;
 /// Descriptors that are kept from connections: for shards, logs, threads, HTTP and what is opened
 /// now and then.
 pub const RESERVED_DESCRIPTORS: usize = 256;

@@ -93,6 +93,7 @@ impl StoreOpener {
             seed: self.manifest.hash_seed()?,
             cache_bytes: if has_frugal { cache_bytes / 2 } else { cache_bytes },
             beside_bytes: budget.beside / count,
+            page_buffer_bytes: budget.page_buffers / count,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
             assembled_bytes: (budget.output / 4 / count)
                 .min(timestone_store::limits::MAX_ASSEMBLED_BYTES),

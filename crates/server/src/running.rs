@@ -146,6 +146,14 @@ impl Server {
         self.observed.map()
     }
 
+    /// Name and value of every figure of the process and of its shards together, as `timestone
+    /// status` shows them: what an embedded store, which has no ports, takes of memory, say. Shards
+    /// tell theirs now and then, so that they are up to a second old.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(String, String)> {
+        figures(&self.observed)
+    }
+
     /// Hands its primaries over where shards have several replicas; then drains, syncs, writes
     /// checkpoints, and stops.
     ///

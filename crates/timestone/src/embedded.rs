@@ -32,6 +32,21 @@ impl OpenOptions {
         Self { server, engine: EngineConfig::default() }
     }
 
+    /// Bounds the memory of the store, in bytes, all in: index, buffers, records of accesses, and
+    /// the record cache, which gets what the others leave of it. At least
+    /// [`MIN_MEMORY_BYTES`](timestone_server::limits::MIN_MEMORY_BYTES). The index is never refused
+    /// memory, 32 bytes for each key, and an eighth of the cache stays: with more keys than the rest
+    /// has room for, the store takes more, and says so in the log. Keyspaces in dram, and what the
+    /// application keeps of answers, come beside it.
+    ///
+    /// Without this the cache has up to 1 GiB, and everything up to half of the machine's memory.
+    #[must_use]
+    pub const fn memory(mut self, bytes: u64) -> Self {
+        self.server.sizes.memory_bytes = Some(bytes);
+        self.server.sizes.cache_bytes = bytes;
+        self
+    }
+
     /// Chooses the log's device.
     #[must_use]
     pub const fn log(mut self, device: DeviceKind) -> Self {

@@ -25,6 +25,7 @@ use std::sync::{Arc, RwLock};
 use timestone_clock::Clock;
 use timestone_cluster::{ReplicationFactor, ShardMap};
 use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
+use timestone_txn::participant;
 use timestone_types::{ClientId, ShardId};
 use timestone_wal::DeviceKind;
 
@@ -131,6 +132,7 @@ struct Ground<'a> {
     config: &'a ServerConfig,
     environment: &'a Arc<dyn Environment>,
     clock: Arc<dyn Clock>,
+    budget: Budget,
     memory: Arc<Memory>,
     manifest: Arc<Manifest>,
     plan: StagePlan,
@@ -150,6 +152,7 @@ pub(crate) fn assemble_on(
         config,
         environment: &environment,
         clock: environment.clock(),
+        budget,
         memory: budget.memory(),
         // Before anything is created that could stand in for what is missing.
         manifest: Manifest::open(&environment, &config.accept_loss)?,
@@ -232,16 +235,25 @@ pub(crate) fn assemble_on(
 
 fn budget_of(config: &ServerConfig) -> Budget {
     let budget = Budget::of(config);
-    if budget.cache < config.sizes.cache_bytes {
+    // Whoever gives the cache all of the memory wants what is left of it.
+    let wants_the_rest = config.sizes.cache_bytes >= budget.total && config.listen.is_embedded();
+    if budget.cache < config.sizes.cache_bytes && !wants_the_rest {
         let (wanted, got) = (config.sizes.cache_bytes, budget.cache);
         tracing::warn!(
             wanted,
             got,
             memory = budget.total,
-            "the cache gets no more than half of the process's memory"
+            "the cache gets no more than its share of the process's memory"
         );
     }
     budget
+}
+
+/// How a shard's participant runs, one of so many.
+fn participant_of(ground: &Ground<'_>, shards: usize) -> participant::Config {
+    let config = ground.config.tuning().participant;
+    let recent_keys = config.recent_keys.min(ground.budget.recent_keys(shards));
+    participant::Config { recent_keys, ..config }
 }
 
 /// The native net stages, as clients are told of them.

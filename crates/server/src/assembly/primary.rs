@@ -10,10 +10,10 @@ use timestone_shard::{LogPlace, Past, Peers, Recovering, Replay};
 use timestone_types::ShardId;
 use timestone_wal::DeviceKind;
 
-use super::Ground;
 use super::cluster::ClusterPlace;
 use super::plan::{StagePlan, StageSlots};
 use super::time::begin_time;
+use super::{Ground, participant_of};
 use crate::config::StageLayout;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
@@ -74,7 +74,7 @@ pub(super) fn build(
             past,
             left: Arc::clone(&left),
             now: clock.now(),
-            participant: tuning.participant,
+            participant: participant_of(ground, stage_of.len()),
             memory: Arc::clone(&ground.memory),
         });
         let shared = SharedShard::new(shard_core);

@@ -11,10 +11,10 @@ use timestone_txn::participant;
 use timestone_types::{Epoch, ShardId};
 use timestone_wal::DeviceKind;
 
-use super::Ground;
 use super::cluster::ClusterPlace;
 use super::plan::StageSlots;
 use super::primary::{Primaries, begin_run, opener, put_logs};
+use super::{Ground, participant_of};
 use crate::config::StageLayout;
 use crate::environment::FlashPart;
 use crate::error::ServerError;
@@ -88,7 +88,7 @@ pub(super) fn build(
             participant: participant::Config {
                 has_replicas: true,
                 lease: ground.config.lease,
-                ..tuning.participant
+                ..participant_of(ground, stage_of.len())
             },
             stores: Box::new(Arc::clone(&opener)),
             retention: tuning.retention,

@@ -70,7 +70,7 @@ pub use self::table::{Holder, InFlight, Written};
 use self::termination::{Ask, Termination};
 use self::transactions::Report;
 use crate::Refusal;
-use crate::limits::BOUND_AHEAD;
+use crate::limits::{BOUND_AHEAD, MAX_GENERATION_ENTRIES};
 use crate::validation::{KeyRead, Timestamps, Validation};
 
 /// What can be chosen per shard.
@@ -99,6 +99,9 @@ pub struct Config {
     /// [`MIN_LEASE`](crate::limits::MIN_LEASE) to [`BOUND_AHEAD`]. A bound
     /// that a clock's error needs lies further ahead.
     pub lease: Duration,
+    /// Most keys that are remembered of one generation of recent accesses, which bounds their memory:
+    /// at most [`MAX_GENERATION_ENTRIES`]. With fewer of them a busy shard forgets sooner.
+    pub recent_keys: usize,
 }
 
 impl Default for Config {
@@ -112,6 +115,7 @@ impl Default for Config {
             decision_timeout: shared::DECISION_TIMEOUT,
             has_replicas: false,
             lease: BOUND_AHEAD,
+            recent_keys: MAX_GENERATION_ENTRIES,
         }
     }
 }
@@ -155,7 +159,7 @@ impl Participant {
     /// A participant that knows nothing yet, and validates by timestamps.
     #[must_use]
     pub fn new(shard: ShardId, config: Config) -> Self {
-        Self::with_validation(Timestamps::default(), shard, config)
+        Self::with_validation(Timestamps::remembering(config.recent_keys), shard, config)
     }
 }
 

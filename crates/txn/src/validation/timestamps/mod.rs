@@ -43,6 +43,12 @@ pub struct Timestamps {
 }
 
 impl Timestamps {
+    /// One that remembers at most so many keys of a generation of recent accesses.
+    #[must_use]
+    pub fn remembering(recent_keys: usize) -> Self {
+        Self { recent: RecentAccess::of(recent_keys), ..Self::default() }
+    }
+
     /// Raises `latest_read` of a key whose record was looked up just before.
     #[inline]
     fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {

@@ -87,9 +87,11 @@ impl AccessRecord {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RecentAccess {
     table: Generations<AccessRecord>,
+    /// Most records that were used in this generation.
+    most_young: usize,
     young_maximum: Timestamp,
     old_maximum: Timestamp,
     low_water: Timestamp,
@@ -100,7 +102,27 @@ pub(super) struct RecentAccess {
     more_holders: Vec<(KeyHash, Holder)>,
 }
 
+impl Default for RecentAccess {
+    fn default() -> Self {
+        Self::of(MAX_GENERATION_ENTRIES)
+    }
+}
+
 impl RecentAccess {
+    /// One that ends a generation of so many records, whatever the time.
+    pub(super) fn of(most_young: usize) -> Self {
+        Self {
+            table: Generations::default(),
+            most_young: most_young.clamp(1, MAX_GENERATION_ENTRIES),
+            young_maximum: Timestamp::default(),
+            old_maximum: Timestamp::default(),
+            low_water: Timestamp::default(),
+            high_water: Timestamp::default(),
+            rotate_at: Timestamp::default(),
+            more_holders: Vec::new(),
+        }
+    }
+
     /// The record of a key, made when there is none, in the young generation afterwards.
     #[inline]
     pub(super) fn record(&mut self, key: KeyHash, store: LatestInStore) -> &mut AccessRecord {
@@ -226,7 +248,7 @@ impl RecentAccess {
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        now >= self.rotate_at || self.table.young() >= MAX_GENERATION_ENTRIES
+        now >= self.rotate_at || self.table.young() >= self.most_young
     }
 
     /// Ends a generation: drops what was old already, except the records of `held` keys (those with a prepared or
@@ -400,6 +422,19 @@ mod tests {
         recent.release(KEY, holder, Some((version, false)));
         recent.release(KEY, holder, Some((version, false)));
         assert_eq!(recent.record(KEY, LatestInStore::NONE).prepared, other);
+    }
+
+    #[test]
+    fn with_as_many_keys_as_it_may_have_a_generation_is_over() {
+        let mut recent = RecentAccess::of(3);
+        recent.rotate(at(1), core::iter::empty());
+        for key in 0..3 {
+            assert!(!recent.is_due(at(2)), "{key} keys");
+            recent.record(KeyHash(key << 30), LatestInStore::NONE);
+        }
+        assert!(recent.is_due(at(2)));
+        recent.rotate(at(2), core::iter::empty());
+        assert!(!recent.is_due(at(3)), "the next one has just begun");
     }
 
     #[test]
