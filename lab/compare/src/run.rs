@@ -72,6 +72,9 @@ fn run(
     );
     for &gets_percent in &case.mixes {
         let measured = measure_mix(engine.as_mut(), case, options, gets_percent)?;
+        for (name, value) in engine.figures() {
+            eprintln!("  {gets_percent} % gets: {name} {value}");
+        }
         let disk = measure::disk_bytes(&folder)?;
         tell(&measured.row(case, gets_percent, &loaded, disk)?)?;
     }

@@ -32,6 +32,11 @@ pub(crate) trait Engine {
     /// Runs a mix until the progress says that it is over.
     fn run(&mut self, gets_percent: u64, progress: &Arc<Progress>) -> Result<Vec<Tally>, Fault>;
 
+    /// What the engine says of its memory and its reads, for whoever looks at a run.
+    fn figures(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
     /// Ends orderly.
     fn close(self: Box<Self>) -> Result<(), Fault>;
 }

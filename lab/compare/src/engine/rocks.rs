@@ -4,7 +4,8 @@
 //! last (every get hits), a hash index inside data blocks, dynamic level sizes, two background
 //! jobs. Without a sync there is no write-ahead log either: as ours, it loses what is not flushed.
 //! With memory for a tenth: direct reads, flushes and compactions, so that the block cache and the
-//! memtables are all the memory there is.
+//! memtables are all the memory there is. One of the two memtables is within it: both are full for
+//! moments only, and what a process may take beside has room for that.
 
 use std::path::Path;
 
@@ -38,7 +39,8 @@ impl Rocks {
         // A quarter of the memory for memtables at most, and never more than the default.
         let memtable = (memory / 4 / MEMTABLES).min(MEMTABLE_BYTES);
         let mut blocks = BlockBasedOptions::default();
-        blocks.set_block_cache(&Cache::new_lru_cache(memory - MEMTABLES * memtable));
+        let beside_cache = if case.column == Column::Tenth { 1 } else { MEMTABLES };
+        blocks.set_block_cache(&Cache::new_lru_cache(memory - beside_cache * memtable));
         blocks.set_bloom_filter(10.0, false);
         blocks.set_cache_index_and_filter_blocks(true);
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(true);

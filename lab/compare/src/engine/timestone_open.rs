@@ -24,10 +24,8 @@ use crate::progress::{Progress, Tally};
 
 /// Sessions of each loop that load.
 const LOADERS: u64 = 64;
-/// What the index takes of the memory, for each key.
-const INDEX_BYTES: u64 = 36;
-/// Least record cache.
-const LEAST_CACHE_BYTES: u64 = 8 << 20;
+/// What it takes for program, threads and queues, beside what the store keeps of tuples.
+const PROGRAM_BYTES: u64 = 56 << 20;
 /// Between two looks at whether all tasks have ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a store may take to become quiet.
@@ -37,16 +35,15 @@ fn open(case: &Case, folder: &Path) -> Result<Embedded, Fault> {
     let mut options = OpenOptions::new(folder.join("data"));
     options.server.threads = Some(case.threads);
     options.server.log = if case.is_synced() { DeviceKind::Ssd } else { DeviceKind::None };
-    let sizes = &mut options.server.sizes;
-    sizes.capacity_bytes = Some(case.capacity_bytes().max(256 << 20));
-    sizes.memory_bytes = Some(case.memory_bytes().max(1 << 30));
-    sizes.cache_bytes = match case.column {
-        // The index is in memory: what is left of the tenth is for records.
-        Column::Tenth => {
-            (case.memory_bytes().saturating_sub(INDEX_BYTES * case.keys)).max(LEAST_CACHE_BYTES)
-        }
-        Column::Memory | Column::Sync => case.data_bytes() * 2,
+    options.server.sizes.capacity_bytes = Some(case.capacity_bytes().max(256 << 20));
+    let mut options = match case.column {
+        // All in, the program too: index and buffers take what they need, records have the rest.
+        Column::Tenth => options.memory(case.memory_bytes() + PROGRAM_BYTES),
+        Column::Memory | Column::Sync => options.memory(case.memory_bytes().max(1 << 30)),
     };
+    if case.column != Column::Tenth {
+        options.server.sizes.cache_bytes = case.data_bytes() * 2;
+    }
     Ok(timestone::open_with(&options)?)
 }
 
@@ -102,7 +99,13 @@ async fn session(
             }
             Next::Put(index) => {
                 let value = values.of(index);
-                db.put(&keys::key(index), value).await.map_err(|error| error.to_string())?;
+                // Where another write of the key is under way for too long, it is put again: what
+                // others do by waiting.
+                while let Err(error) = db.put(&keys::key(index), value).await {
+                    if !error.retryable() {
+                        return Err(error.to_string());
+                    }
+                }
             }
         }
         let took = began.elapsed();
@@ -201,6 +204,14 @@ impl Engine for Loops {
             tallies.push(tally);
         }
         Ok(tallies)
+    }
+
+    fn figures(&self) -> Vec<(String, String)> {
+        let is_wanted = |name: &str| {
+            name.starts_with("memory_") || name.contains("cache") || name.contains("read")
+        };
+        let figures = self.store.server().figures().into_iter();
+        figures.filter(|(name, _)| is_wanted(name)).collect()
     }
 
     fn close(self: Box<Self>) -> Result<(), Fault> {
