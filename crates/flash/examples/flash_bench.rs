@@ -1,5 +1,5 @@
 //! Measures a file device: 4 KiB random reads at several depths, sequential programs in 128 KiB
-//! pieces, erases.
+//! pieces, sequential reads in pieces of 256 KiB, as recovery reads, erases.
 //!
 //! `cargo run --release -p timestone-flash --example flash_bench -- FILE [MIB] [uring|threads]`
 //! creates FILE (it must not exist), uses it and removes it. It prints one line per measurement,
@@ -17,6 +17,9 @@ use timestone_types::random::Seed;
 
 const READS: u64 = 200_000;
 const PROGRAM_PAGES: u32 = 32;
+/// How a store that is recovered by a scan reads.
+const SCAN_PAGES: u32 = 64;
+const SCAN_DEPTH: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -70,6 +73,14 @@ impl Bench {
                 started.elapsed(),
             );
         }
+        let started = Instant::now();
+        self.read_all()?;
+        report(
+            &format!("sequential reads of 256 KiB, depth {SCAN_DEPTH}"),
+            mebibytes,
+            "MiB",
+            started.elapsed(),
+        );
         for depth in [1, 8, 32, 128] {
             let count = READS.min(depth * 20_000);
             let started = Instant::now();
@@ -103,6 +114,16 @@ impl Bench {
             self.collect()?;
         }
         self.submit(FlashOp::Sync { token: Token(0) }, 1)?;
+        self.settle(0)
+    }
+
+    fn read_all(&mut self) -> Result<(), FlashError> {
+        let geometry = self.device.geometry();
+        for page in (0..geometry.blocks * geometry.pages_per_block).step_by(SCAN_PAGES as usize) {
+            let (pages, buffer) = (SCAN_PAGES, self.buffer(SCAN_PAGES as usize));
+            let read = FlashOp::Read { token: Token(0), page: PageId(page), pages, buffer };
+            self.submit(read, SCAN_DEPTH)?;
+        }
         self.settle(0)
     }
 

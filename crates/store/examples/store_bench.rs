@@ -1,6 +1,9 @@
 //! Measures the `mftl` store alone: puts, cached and uncached gets, index bytes per key, recovery.
 //!
-//! `cargo run --release -p timestone-store --example store_bench -- [--memory] [--keys N] [--dir PATH]`
+//! `cargo run --release -p timestone-store --example store_bench -- [--memory] [--keys N] [--dir PATH] [--keep] [--recover]`
+//!
+//! `--keep` leaves the device's file behind, `--recover` measures recovery alone on one that was left
+//! behind by a run that was interrupted after its gets (`--keep` ends there).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -23,6 +26,8 @@ struct Options {
     memory: bool,
     keys: u64,
     dir: PathBuf,
+    keep: bool,
+    recover: bool,
 }
 
 struct Bench {
@@ -36,7 +41,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = options();
     std::fs::create_dir_all(&options.dir)?;
     let path = options.dir.join("store_bench.flash");
-    let _ = std::fs::remove_file(&path);
+    if !options.recover {
+        let _ = std::fs::remove_file(&path);
+    }
     let blocks = (options.keys * 3 / 1600 + 64) as u32;
     let media = MemoryMedia::new(MemoryConfig {
         initial_blocks: blocks,
@@ -64,33 +71,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if options.memory { "memory device" } else { "file device" }
     )?;
 
-    let (store, _) = Mftl::open(device()?, config)?;
-    let mut bench = Bench { store, began: Instant::now(), events: Vec::new(), answers: 0 };
-    rate(&mut out, "puts of new keys", options.keys, || bench.puts(options.keys, 1))?;
-    let stats = bench.store.stats();
-    writeln!(out, "index: {:.1} B per key", stats.index.bytes as f64 / stats.index.keys as f64)?;
-    rate(&mut out, "overwrites", options.keys, || bench.puts(options.keys, 2))?;
-    let stats = bench.store.stats();
-    let further = stats.index.versions + stats.index.dead_records - stats.index.keys;
-    writeln!(
-        out,
-        "index: {} B for {} keys and {further} further records ({:.1} B each at 32 B per key)",
-        stats.index.bytes,
-        stats.index.keys,
-        stats.index.bytes.saturating_sub(32 * stats.index.keys) as f64 / further.max(1) as f64
-    )?;
-    bench.drain();
-    bench.gets(50_000, 50_000);
-    rate(&mut out, "cached gets", 4_000_000, || bench.gets(4_000_000, 50_000))?;
-    let hits = bench.store.stats().reads.cache_hits;
-    rate(&mut out, "latest", 4_000_000, || bench.latest(4_000_000, options.keys))?;
-    rate(&mut out, "uncached gets", 300_000, || bench.gets(300_000, options.keys))?;
-    writeln!(out, "{} cache hits, {:?}", hits, bench.store.device().stats())?;
-
-    drop(bench);
+    if !options.recover {
+        measure_load(device()?, config, &options, &mut out)?;
+        if options.keep {
+            return Ok(());
+        }
+    }
     let began = Instant::now();
     let (store, report) = Mftl::open(device()?, config)?;
-    writeln!(out, "recovery by scan: {:.2} s, {report:?}", began.elapsed().as_secs_f64())?;
+    let seconds = began.elapsed().as_secs_f64();
+    let megabytes = report.read_bytes as f64 / 1e6;
+    writeln!(out, "recovery by scan: {seconds:.2} s, {:.0} MB/s, {report:?}", megabytes / seconds)?;
     let mut bench = Bench { store, began: Instant::now(), events: Vec::new(), answers: 0 };
     let began = Instant::now();
     bench.store.shutdown();
@@ -107,13 +98,52 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Puts, overwrites and gets; the store is dropped without a checkpoint.
+fn measure_load(
+    device: Box<dyn FlashDevice>,
+    config: MftlConfig,
+    options: &Options,
+    out: &mut impl std::io::Write,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (store, _) = Mftl::open(device, config)?;
+    let mut bench = Bench { store, began: Instant::now(), events: Vec::new(), answers: 0 };
+    rate(out, "puts of new keys", options.keys, || bench.puts(options.keys, 1))?;
+    let stats = bench.store.stats();
+    writeln!(out, "index: {:.1} B per key", stats.index.bytes as f64 / stats.index.keys as f64)?;
+    rate(out, "overwrites", options.keys, || bench.puts(options.keys, 2))?;
+    let stats = bench.store.stats();
+    let further = stats.index.versions + stats.index.dead_records - stats.index.keys;
+    writeln!(
+        out,
+        "index: {} B for {} keys and {further} further records ({:.1} B each at 32 B per key)",
+        stats.index.bytes,
+        stats.index.keys,
+        stats.index.bytes.saturating_sub(32 * stats.index.keys) as f64 / further.max(1) as f64
+    )?;
+    bench.drain();
+    bench.gets(50_000, 50_000);
+    rate(out, "cached gets", 4_000_000, || bench.gets(4_000_000, 50_000))?;
+    let hits = bench.store.stats().reads.cache_hits;
+    rate(out, "latest", 4_000_000, || bench.latest(4_000_000, options.keys))?;
+    rate(out, "uncached gets", 300_000, || bench.gets(300_000, options.keys))?;
+    writeln!(out, "{} cache hits, {:?}", hits, bench.store.device().stats())?;
+    Ok(())
+}
+
 fn options() -> Options {
-    let mut options =
-        Options { memory: false, keys: 1_000_000, dir: PathBuf::from("target/store_bench") };
+    let mut options = Options {
+        memory: false,
+        keys: 1_000_000,
+        dir: PathBuf::from("target/store_bench"),
+        keep: false,
+        recover: false,
+    };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--memory" => options.memory = true,
+            "--keep" => options.keep = true,
+            "--recover" => options.recover = true,
             "--keys" => {
                 options.keys =
                     arguments.next().and_then(|keys| keys.parse().ok()).unwrap_or(options.keys)
