@@ -3,7 +3,8 @@
 //! The papers report one number per discipline, the *average skew between two clients*: 53.2 µs for
 //! PTP with software timestamps and 1.51 ms for NTP (MILANA §5), 400 µs for Azure's PTP (Kairos
 //! §5). A client's offset is drawn anew, normally distributed, at every
-//! [`SKEW_INTERVAL`](crate::limits::SKEW_INTERVAL) and moves smoothly in between:
+//! [`SKEW_INTERVAL`](crate::limits::SKEW_INTERVAL), or less often where clocks are far apart, and moves
+//! smoothly in between:
 //!
 //! ```text
 //!   offset    x₁                      offset(k + f) = ((1 − f)·xₖ + f·xₖ₊₁) / √((1 − f)² + f²)
@@ -18,8 +19,8 @@
 //! - An offset is a function of (seed, client, time): no state, no entropy, the same on every
 //!   machine. The normal draws use additions and one correctly rounded root only, so no libm
 //!   decides a simulation's fate.
-//! - For the named models a skewed clock over a rising one rises: an offset moves by less than an
-//!   interval per interval.
+//! - A skewed clock over a rising one rises: an offset moves by less than an interval per interval.
+//!   Where the spread is large, intervals are long for that.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -50,7 +51,19 @@ pub enum SkewModel {
     Given(Duration),
 }
 
+/// The fastest that an offset moves, in spreads per interval: from one end of the draws to the other
+/// (6 to each side), half-way between the two, where the root is √½.
+const STEEPEST: f64 = 12.0 * std::f64::consts::SQRT_2;
+/// The most that an offset may move per time: less than time itself, with room for an oscillator that
+/// drifts beside it.
+const FASTEST: f64 = 0.95;
+
 impl SkewModel {
+    /// How often an offset is drawn anew, in nanoseconds.
+    fn interval_ns(spread_ns: f64) -> u64 {
+        (SKEW_INTERVAL.as_nanos() as u64).max((spread_ns * (STEEPEST / FASTEST)).ceil() as u64)
+    }
+
     /// The average difference between two clients' clocks.
     #[must_use]
     pub const fn average(self) -> Duration {
@@ -71,7 +84,7 @@ impl SkewModel {
         if spread_ns == 0.0 {
             return 0;
         }
-        let interval = SKEW_INTERVAL.as_nanos() as u64;
+        let interval = Self::interval_ns(spread_ns);
         // Every client's intervals start elsewhere, so that they do not all turn at one moment.
         let stream = mix(seed ^ mix(u64::from(client.get())));
         let shifted = u128::from(at.as_nanos()) + u128::from(stream % interval);
@@ -244,17 +257,40 @@ mod tests {
 
     #[test]
     fn a_skewed_clock_over_a_rising_one_rises_and_stays_within_its_bound() {
-        let truth = ManualClock::new(START);
-        let clock = SkewedClock::new(truth.clone(), SkewModel::Ntp, 3, ClientId::new(5));
-        let bound = i64::try_from(clock.error_bound().bound.as_nanos()).unwrap();
-        let mut last = clock.now();
-        for _ in 0..20_000 {
-            truth.advance(Duration::from_micros(777));
-            let now = clock.now();
-            assert!(now > last);
-            assert!(clock.offset_ns().abs() <= bound);
-            last = now;
+        let far = |millis| SkewModel::Given(Duration::from_millis(millis));
+        for model in [SkewModel::Ntp, far(20), far(200), far(5_000), far(60_000)] {
+            for client in 1..20 {
+                let truth = ManualClock::new(START);
+                let clock = SkewedClock::new(truth.clone(), model, 3, ClientId::new(client));
+                let bound = i64::try_from(clock.error_bound().bound.as_nanos()).unwrap();
+                let mut last = clock.now();
+                for _ in 0..20_000 {
+                    truth.advance(Duration::from_micros(7_770));
+                    let now = clock.now();
+                    assert!(now > last, "{model}, client {client}: {last} to {now}");
+                    assert!(clock.offset_ns().abs() <= bound);
+                    last = now;
+                }
+            }
         }
+    }
+
+    #[test]
+    fn an_offset_is_never_faster_than_is_said() {
+        // The steepest of all pairs of draws: it is one of the corners, as the slope is linear in both.
+        let step = 1e-4;
+        let offset = |here: f64, next: f64, f: f64| {
+            ((1.0 - f) * here + f * next) / ((1.0 - f) * (1.0 - f) + f * f).sqrt()
+        };
+        let mut steepest = 0.0_f64;
+        for (here, next) in [(-6.0, 6.0), (6.0, -6.0), (6.0, 6.0)] {
+            for at in 0..10_000 {
+                let f = f64::from(at) * step;
+                let slope = (offset(here, next, f + step) - offset(here, next, f)) / step;
+                steepest = steepest.max(slope.abs());
+            }
+        }
+        assert!((STEEPEST - 0.01..=STEEPEST + 1e-6).contains(&steepest), "{steepest}");
     }
 
     #[test]

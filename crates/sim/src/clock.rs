@@ -427,6 +427,27 @@ mod tests {
         assert_eq!((shows(16), clock.error_bound().bound), (0, Duration::ZERO));
     }
 
+    /// Found by the assertion that a shard's time goes on: with clocks 200 ms apart on average an
+    /// oscillator has shown less than a moment before.
+    #[test]
+    fn an_oscillator_and_what_goes_by_it_never_go_back_however_far_clocks_are_apart() {
+        let skew = SkewModel::Given(Duration::from_millis(200));
+        for number in 0..12 {
+            let truth = TrueTime::default();
+            let clock = SimClock::new(truth.clone(), skew, Seed(12), number);
+            clock.begin_process(Duration::from_secs(1));
+            clock.drift(-20_000);
+            let mut last = (BootTime::default(), Timestamp::ZERO);
+            for half_ms in 0..120_000 {
+                let now = VirtualTime::from_nanos(half_ms * 500_000);
+                truth.set(now);
+                let shown = (clock.reading(&mut clock.faults(), now).boot, clock.now());
+                assert!(shown.0 > last.0 && shown.1 >= last.1, "{number}: {last:?}, {shown:?}");
+                last = shown;
+            }
+        }
+    }
+
     #[test]
     fn a_server_goes_on_through_steps_and_from_where_its_last_life_was() {
         let truth = TrueTime::default();
