@@ -370,11 +370,11 @@ fn shards(page: &mut Page, observed: &Observed) {
     for figure in timestone_store::Figure::ALL {
         let (name, help) = (figure.name(), figure.help());
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        let samples = observed.shards.iter().map(|shard| {
-            let value =
-                shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
-            (label(shard), value as f64)
-        });
+        // What is not known is not told.
+        let samples = observed
+            .shards
+            .iter()
+            .filter_map(|shard| Some((label(shard), shard.store_figures().known(figure)? as f64)));
         page.family(&format!("timestone_store_{name}"), kind, help, samples);
     }
     for ratio in timestone_store::Ratio::ALL {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
 use timestone_seda::{AdmissionLimit, Handle, Injector, MemoryUse, Runtime, StageId};
-use timestone_store::{FigureValues, Ratio};
+use timestone_store::{Figure, FigureValues, Ratio};
 use timestone_types::ShardId;
 
 use crate::assembly::{Assembled, EmbeddedClient, EmbeddedClientSlot, Observed, assemble};
@@ -196,6 +196,9 @@ impl Server {
     }
 }
 
+/// The value of a figure that is not known, in what `timestone status` asks for.
+const UNKNOWN_FIGURE: &str = "-";
+
 /// Figures for people who ask how the node is.
 pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     let now = observed.clock.now();
@@ -223,8 +226,11 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     );
     let mut totals = FigureValues::default();
     observed.shards.iter().for_each(|shard| totals.add_all(&shard.store_figures()));
-    figures
-        .extend(totals.iter().map(|(figure, value)| (figure.name().to_owned(), value.to_string())));
+    let told = |figure: Figure| {
+        let value = totals.known(figure).map(|value| value.to_string());
+        (figure.name().to_owned(), value.unwrap_or_else(|| UNKNOWN_FIGURE.to_owned()))
+    };
+    figures.extend(Figure::ALL.into_iter().map(told));
     let ratios = Ratio::ALL.into_iter().filter_map(|ratio| Some((ratio, ratio.of(&totals)?)));
     figures.extend(ratios.map(|(ratio, value)| (ratio.name().to_owned(), format!("{value:.4}"))));
     for (index, log) in observed.logs.iter().enumerate() {

@@ -161,6 +161,8 @@ pub struct ShardGauges {
     pub writers: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
     store: [AtomicU64; Figure::ALL.len()],
+    /// In which of them something was not counted.
+    store_partial: AtomicU64,
 }
 
 /// The cache has the size that the shard was started with.
@@ -197,6 +199,7 @@ impl ShardGauges {
             writers: AtomicU64::new(0),
             tables: Default::default(),
             store: core::array::from_fn(|_| AtomicU64::default()),
+            store_partial: AtomicU64::default(),
         }
     }
 
@@ -300,6 +303,7 @@ impl ShardGauges {
         for (slot, (_, value)) in self.store.iter().zip(figures.iter()) {
             slot.store(value, Relaxed);
         }
+        self.store_partial.store(figures.partial(), Relaxed);
     }
 
     /// The same, to be added to those of other shards, and for what they say together.
@@ -308,7 +312,7 @@ impl ShardGauges {
         for (figure, value) in Figure::ALL.into_iter().zip(&self.store) {
             figures.add(figure, value.load(Relaxed));
         }
-        figures
+        figures.but_for(self.store_partial.load(Relaxed))
     }
 
     /// The store's figures as last published.

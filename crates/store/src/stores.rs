@@ -629,7 +629,7 @@ impl Figures for Stores {
 /// The figures of the store with its index on flash, as they are added to those of the other one:
 /// what only makes sense for one of them has a name of its own, what counts for the device has both.
 fn labelled(frugal: &FigureValues) -> FigureValues {
-    let mut figures = FigureValues::default();
+    let mut figures = FigureValues::default().but_for(frugal.partial());
     for (figure, value) in frugal.iter() {
         let (own, also) = match figure {
             Figure::Versions => (Figure::FrugalRecords, None),

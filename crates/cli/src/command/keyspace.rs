@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use timestone::{ErrorCode, Keyspace, KeyspaceOptions};
+use timestone_cluster::{IndexKind, StoreKind};
 
 use crate::failure::Failure;
 use crate::link::Target;
@@ -37,7 +38,7 @@ struct CreateArgs {
     /// after a restart, and asks for servers that run with --log none.
     #[arg(long, value_name = "STORE", default_value = KeyspaceOptions::DEFAULT.store.name())]
     store: String,
-    /// How keys are found: full, by an index in memory; ordered, by one that keeps their order as
+    /// How keys are found (`timestone data convert` changes it between full and frugal): full, by an index in memory; ordered, by one that keeps their order as
     /// well; frugal, by an index on flash, which takes some bytes of memory a key and more reads.
     #[arg(long, value_name = "KIND", default_value = KeyspaceOptions::DEFAULT.index.name())]
     index: String,
@@ -97,7 +98,7 @@ impl<'a> Listed<'a> {
         Self {
             id: keyspace.id.get(),
             name: keyspace.name.as_str(),
-            store: options.store.name(),
+            store: store_of(options),
             survives_restart: options.store.survives_restart(),
             index: options.index.name(),
             isolation: options.isolation.name(),
@@ -105,6 +106,14 @@ impl<'a> Listed<'a> {
             cache: options.cache.name(),
             external: options.external.name(),
         }
+    }
+}
+
+/// The store that keeps it, as the documentation calls it.
+const fn store_of(options: &KeyspaceOptions) -> &'static str {
+    match (options.store, options.index) {
+        (StoreKind::Mftl, IndexKind::Frugal) => "skimpy",
+        (store, _) => store.name(),
     }
 }
 

@@ -118,8 +118,14 @@ fn watermark_lag<'a>(shard: &ShardEntry, servers: &'a [AskedServer]) -> Option<&
     server.answer.as_ref().ok()?.figure(&format!("shard_{}_watermark_lag_ms", shard.id))
 }
 
-/// A figure as JSON: a number where it is one.
+/// What a server says of a figure that it does not know.
+const UNKNOWN: &str = "-";
+
+/// A figure as JSON: a number where it is one, null where it is not known.
 fn value_of(text: &str) -> Value {
+    if text == UNKNOWN {
+        return Value::Null;
+    }
     if let Ok(number) = text.parse::<u64>() {
         return number.into();
     }
@@ -260,7 +266,9 @@ fn print_tables(map: &ShardMap, servers: &[AskedServer]) -> Result<(), Failure> 
                     });
                     let cells =
                         rows.entry(row).or_insert_with(|| vec!["–".to_owned(); servers.len()]);
-                    cells[place].clone_from(value);
+                    if value != UNKNOWN {
+                        cells[place].clone_from(value);
+                    }
                 }
             }
         }
@@ -296,5 +304,6 @@ mod tests {
         assert_eq!(value_of("0.5"), json!(0.5));
         assert_eq!(value_of("ssd"), json!("ssd"));
         assert_eq!(value_of("NaN"), json!("NaN"));
+        assert_eq!(value_of(UNKNOWN), Value::Null);
     }
 }

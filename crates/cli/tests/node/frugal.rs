@@ -70,6 +70,7 @@ fn a_frugal_keyspace_outlives_stops_and_kills_and_its_device_is_looked_at() {
     let listed = succeeded(&place, &["keyspace", "list", "-o", "json"]);
     let listed: Value = serde_json::from_str(listed.trim()).expect("JSON");
     assert_eq!((&listed[1]["index"], &listed[1]["name"]), (&"frugal".into(), &"big".into()));
+    assert_eq!(listed[1]["store"], "skimpy");
     let file = |shard: u16| place.data.join(format!("shard-{shard:04}/frugal"));
     assert!(!file(0).exists() && !file(1).exists(), "nobody has written anything yet");
     assert_eq!(big.get(b"nobody").expect("a read"), None);
@@ -106,6 +107,8 @@ fn a_frugal_keyspace_outlives_stops_and_kills_and_its_device_is_looked_at() {
     let figure = |name: &str| status["servers"][0]["figures"][name].as_u64().unwrap_or_default();
     assert!(figure("frugal_records") >= u64::from(KEYS), "{status}");
     assert!(figure("frugal_index_bytes") > 0 && figure("frugal_capacity_bytes") > 0, "{status}");
+    let keys = status["servers"][0]["figures"].get("keys");
+    assert_eq!(keys, Some(&Value::Null), "how many keys there are is not known: {status}");
     node.stop();
 
     let inspected = |flags: &[&str]| {

@@ -1,5 +1,5 @@
 //! Figures: statistics by name, whatever the store. A store tells those that it has; the others are
-//! zero.
+//! zero. What a store has and cannot count is left out, and the sum over stores is not known then.
 
 /// Declares statistics, in the order in which they are shown: an enum with names and meanings.
 macro_rules! statistics {
@@ -37,7 +37,7 @@ macro_rules! statistics {
 statistics! {
     /// A statistic of a store.
     Figure {
-        Keys "keys" "Keys with a version in the index, deleted ones included until they are collected.",
+        Keys "keys" "Keys with a version in the index, deleted ones included until they are collected. Not known where a keyspace with index frugal has any.",
         Versions "versions" "Versions in the index, of all keys.",
         IndexBytes "index_bytes" "Memory of the index.",
         OrderBytes "order_bytes" "Memory of the orders of keys, which is part of that of the index.",
@@ -86,42 +86,74 @@ statistics! {
 
 /// A value for every [`Figure`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FigureValues([u64; Figure::ALL.len()]);
+pub struct FigureValues {
+    values: [u64; Figure::ALL.len()],
+    /// A bit for each figure whose value leaves something out.
+    partial: u64,
+}
+
+const _: () = assert!(Figure::ALL.len() <= u64::BITS as usize, "each figure has its bit");
 
 impl Default for FigureValues {
     fn default() -> Self {
-        Self([0; Figure::ALL.len()])
+        Self { values: [0; Figure::ALL.len()], partial: 0 }
     }
 }
 
 impl FigureValues {
-    /// The value of one of them.
+    /// The value of one of them, without what could not be counted.
     #[must_use]
     pub const fn get(&self, figure: Figure) -> u64 {
-        self.0[figure as usize]
+        self.values[figure as usize]
+    }
+
+    /// The value of one of them; `None` where something could not be counted.
+    #[must_use]
+    pub const fn known(&self, figure: Figure) -> Option<u64> {
+        if self.partial >> figure as u32 & 1 == 0 { Some(self.get(figure)) } else { None }
+    }
+
+    /// Something was not counted in one of them.
+    pub const fn leave_out(&mut self, figure: Figure) {
+        self.partial |= 1 << figure as u32;
+    }
+
+    /// The figures in which something was not counted, a bit for each.
+    #[must_use]
+    pub const fn partial(&self) -> u64 {
+        self.partial
+    }
+
+    /// The same figures, in which something was not counted, as [`partial`](Self::partial) says.
+    #[must_use]
+    pub const fn but_for(mut self, partial: u64) -> Self {
+        self.partial |= partial;
+        self
     }
 
     /// Adds to one of them. Sums stop at the end of the numbers.
     pub const fn add(&mut self, figure: Figure, value: u64) {
-        self.0[figure as usize] = self.0[figure as usize].saturating_add(value);
-        debug_assert!(self.0[figure as usize] >= value, "a sum is no less than what was added");
+        let own = &mut self.values[figure as usize];
+        *own = own.saturating_add(value);
+        debug_assert!(*own >= value, "a sum is no less than what was added");
     }
 
     /// Adds those of another store: sums, and the larger of what is a maximum.
     pub fn add_all(&mut self, other: &Self) {
         for (figure, value) in other.iter() {
-            let own = &mut self.0[figure as usize];
+            let own = &mut self.values[figure as usize];
             *own = match figure {
                 Figure::MostErases => value.max(*own),
                 _ => own.saturating_add(value),
             };
         }
-        debug_assert!(self.0.iter().zip(other.0).all(|(sum, value)| *sum >= value));
+        self.partial |= other.partial;
+        debug_assert!(self.values.iter().zip(other.values).all(|(sum, value)| *sum >= value));
     }
 
     /// All of them with their values, in the order of [`Figure::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (Figure, u64)> {
-        Figure::ALL.into_iter().zip(self.0)
+        Figure::ALL.into_iter().zip(self.values)
     }
 }
 
@@ -196,6 +228,18 @@ mod tests {
         assert_eq!((sum.get(Figure::Erases), sum.get(Figure::MostErases)), (15, 7));
         let spread = Ratio::WearSpread.of(&sum).unwrap();
         assert!((spread - 7.0 / 1.5).abs() < 1e-9, "{spread}");
+    }
+
+    #[test]
+    fn what_one_store_cannot_count_is_not_known_of_all() {
+        let (mut sum, mut other) = (FigureValues::default(), FigureValues::default());
+        sum.add(Figure::Keys, 3);
+        assert_eq!(sum.known(Figure::Keys), Some(3));
+        other.leave_out(Figure::Keys);
+        sum.add_all(&other);
+        assert_eq!((sum.known(Figure::Keys), sum.get(Figure::Keys)), (None, 3));
+        assert_eq!(sum.known(Figure::Versions), Some(0));
+        assert_eq!(FigureValues::default().but_for(sum.partial()).known(Figure::Keys), None);
     }
 
     #[test]

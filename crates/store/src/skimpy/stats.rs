@@ -67,8 +67,8 @@ pub struct SkimpyStats {
 }
 
 impl SkimpyStats {
-    /// The same by the names that all stores share. The number of keys is not known: it stays zero, and
-    /// what relates to it is not told (docs/design/skimpy.md, "Not built yet").
+    /// The same by the names that all stores share. How many keys there are is not known where there are
+    /// any, and what relates to it is not told (docs/design/skimpy.md, "Not built yet").
     #[must_use]
     pub fn figures(&self) -> FigureValues {
         let Self { index, reads, writes, collection, space, memory, corrupt, checkpoints, .. } =
@@ -76,6 +76,9 @@ impl SkimpyStats {
         let bytes_of = |blocks: u32| u64::from(blocks) * space.block_bytes;
         let mut figures = FigureValues::default();
         space.tell(&mut figures);
+        if index.records > 0 {
+            figures.leave_out(Figure::Keys);
+        }
         let told = [
             (Figure::Versions, index.records),
             (Figure::IndexBytes, index.bytes),

@@ -332,6 +332,8 @@ fn figures_scrubs_and_the_end_are_of_both_stores() {
     assert!(both.records >= one.records + 50 && both.pages > one.pages, "{one:?} {both:?}");
     assert_eq!(driver.figure(Figure::Blocks), 2 * blocks);
     assert_eq!((driver.figure(Figure::Versions), driver.figure(Figure::FrugalRecords)), (1, 50));
+    let keys = driver.store.figures().known(Figure::Keys);
+    assert_eq!(keys, None, "those of the second store cannot be counted");
     let (all, own) = (Figure::ProgrammedBytes, Figure::FrugalProgrammedBytes);
     assert!(driver.figure(own) > 50 * 3000 && driver.figure(all) > driver.figure(own) + 3000);
     assert!(driver.figure(Figure::FrugalIndexBytes) > 0);
