@@ -169,7 +169,8 @@ impl StoreKind {
 /// a choice.
 const STORE_SHIFT: u8 = 4;
 
-/// How a keyspace behaves; fixed when it is created.
+/// How a keyspace behaves; fixed when it is created, but for its index: a data directory can be
+/// converted between full and frugal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct KeyspaceOptions {
     /// Where versions are kept.
@@ -227,6 +228,17 @@ impl KeyspaceOptions {
                 value: self.index.name(),
                 served: "full or ordered with store dram",
             }),
+        }
+    }
+
+    /// Whether a keyspace with this id may have these options. Its id is of the index that it was
+    /// created with: that may have been changed between full and frugal since.
+    pub(crate) fn fit(&self, id: KeyspaceId) -> bool {
+        match (self.store, self.index) {
+            (StoreKind::Mftl, IndexKind::Full | IndexKind::Frugal) => {
+                !id.is_place() && !id.is_in_memory() && !id.is_ordered()
+            }
+            _ => self.id(id.number()) == Ok(id),
         }
     }
 
@@ -350,7 +362,7 @@ impl Keyspace {
         let id = KeyspaceId::new(cursor.u32()?);
         let name = KeyspaceName::decode(cursor)?;
         let options = KeyspaceOptions::decode(cursor)?;
-        if options.id(id.number()) != Ok(id) {
+        if !options.fit(id) {
             let words = "its id and its options store and index contradict each other";
             return Err(cursor.fail(words));
         }

@@ -26,7 +26,7 @@ use crate::limits::{
 };
 use crate::state::MasterState;
 use crate::{
-    ClientIdBlock, ClusterError, ControlState, DirectoryId, Keyspace, KeyspaceName,
+    ClientIdBlock, ClusterError, ControlState, DirectoryId, IndexKind, Keyspace, KeyspaceName,
     KeyspaceOptions, MasterAnswer, MasterCommand, NormalConfiguration, ReplicationFactor, Run,
     ServerAddresses, ServerId, ServerInfo, ShardChange, ShardMap, Term, assign, restored,
 };
@@ -138,6 +138,32 @@ impl Master {
     #[must_use]
     pub fn keyspace(&self, name: &str) -> Option<&Keyspace> {
         self.state.keyspaces.iter().find(|keyspace| keyspace.name.as_str() == name)
+    }
+
+    /// Notes how keys of a keyspace are found since a data directory was converted. Whether that was
+    /// another way before.
+    ///
+    /// # Errors
+    /// No such keyspace, or one that cannot have this index.
+    pub fn note_index(&mut self, id: KeyspaceId, index: IndexKind) -> Result<bool, ClusterError> {
+        let unknown = || ClusterError::KeyspaceUnknown { name: id.to_string() };
+        let found = self.state.keyspaces.iter_mut().find(|keyspace| keyspace.id == id);
+        let keyspace = found.ok_or_else(unknown)?;
+        let options = KeyspaceOptions { index, ..keyspace.options };
+        if !options.fit(id) {
+            return Err(ClusterError::Unsupported {
+                option: "index",
+                value: index.name(),
+                served: "full or frugal, for keyspaces on flash that were created with one of these",
+            });
+        }
+        if keyspace.options == options {
+            return Ok(false);
+        }
+        keyspace.options = options;
+        self.state.revision += 1;
+        self.assert_sound();
+        Ok(true)
     }
 
     /// Executes one command.

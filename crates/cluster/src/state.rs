@@ -20,8 +20,8 @@ use crate::codec::{Cursor, put_count, put_u8, put_u32, put_u64};
 use crate::limits::{MAX_CLIENT_ID, MAX_ENCODED_BYTES, MAX_KEYSPACES, MAX_SERVERS, MAX_SHARDS};
 use crate::message::{decode_normal, decode_runs, encode_normal, encode_runs};
 use crate::{
-    ClusterError, Keyspace, NormalConfiguration, ReplicationFactor, Run, ServerId, ShardEntry,
-    ShardMap, Term,
+    ClusterError, Keyspace, KeyspaceOptions, NormalConfiguration, ReplicationFactor, Run, ServerId,
+    ShardEntry, ShardMap, Term,
 };
 
 /// What the first bytes of the state say.
@@ -243,9 +243,12 @@ impl MasterState {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let ascending =
             self.keyspaces.windows(2).all(|pair| pair[0].id.number() < pair[1].id.number());
-        if !ascending
-            || self.keyspaces.first().is_none_or(|first| *first != Keyspace::default_keyspace())
-        {
+        let default = Keyspace::default_keyspace();
+        let is_default = |first: &Keyspace| {
+            let options = KeyspaceOptions { index: default.options.index, ..first.options };
+            first.id == default.id && first.name == default.name && options == default.options
+        };
+        if !ascending || !self.keyspaces.first().is_some_and(is_default) {
             return Err("its keyspaces are not in order, or default is missing");
         }
         if self.keyspaces.last().is_some_and(|last| last.id.number() >= self.next_keyspace.get()) {

@@ -333,6 +333,25 @@ pub enum ServerError {
         /// What happened.
         detail: String,
     },
+    /// A data directory does not know a keyspace that was named.
+    #[error(
+        "data directory {path} names no keyspace '{keyspace}'; where the cluster's master is \
+         elsewhere, give its number, as `timestone keyspace list` shows it"
+    )]
+    NoKeyspace {
+        /// The directory.
+        path: PathBuf,
+        /// What was asked for.
+        keyspace: String,
+    },
+    /// A keyspace's index cannot be changed.
+    #[error("the index of keyspace {keyspace} cannot be changed: {detail}")]
+    Conversion {
+        /// The keyspace, as it was named.
+        keyspace: String,
+        /// Why not, and what to do.
+        detail: String,
+    },
     /// A part of the server refused to start, in its own words.
     #[error("{0}")]
     Part(Box<dyn std::error::Error + Send + Sync>),

@@ -11,6 +11,7 @@
 mod assembly;
 mod cluster_name;
 mod config;
+mod convert;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -74,6 +75,7 @@ pub use config::{
     AcceptedLoss, FlashPlace, InForce, ListenConfig, MasterPlace, ServerConfig, SizeConfig,
     StageLayout, Tuning,
 };
+pub use convert::{Conversion, ConversionProgress, Turns, convert, convert_on};
 pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
 pub use departure::HAND_OVER_TIMEOUT;
 pub use environment::{Environment, FlashPart};

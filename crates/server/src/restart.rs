@@ -17,8 +17,8 @@ use std::time::Duration;
 use timestone_seda::StageId;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Dram, DramConfig, FtlConfig, Mftl, MftlConfig, OpenFrugal, Opening, RecoveryReport, Sftl,
-    Skimpy, SkimpyConfig, Stores, VftlConfig,
+    Dram, DramConfig, FtlConfig, Mftl, MftlConfig, OpenFrugal, Opening, Places, RecoveryReport,
+    Sftl, Skimpy, SkimpyConfig, Stores, VftlConfig,
 };
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
@@ -63,7 +63,24 @@ impl StoreOpener {
         self.open_store(shard)
     }
 
+    /// Opens the stores of a shard with nothing between: keyspaces by the ids that they are kept
+    /// under.
+    pub(crate) fn open_as_kept(
+        &self,
+        shard: ShardId,
+    ) -> Result<Box<dyn Store + Send>, ServerError> {
+        self.open_with(shard, None)
+    }
+
     fn open_store(&self, shard: ShardId) -> Result<Box<dyn Store + Send>, ServerError> {
+        self.open_with(shard, Some(self.manifest.places()))
+    }
+
+    fn open_with(
+        &self,
+        shard: ShardId,
+        places: Option<Places>,
+    ) -> Result<Box<dyn Store + Send>, ServerError> {
         let (config, tuning, environment) = (&self.config, &self.tuning, &*self.environment);
         let count = self.shards.max(1) as u64;
         let budget = crate::memory::Budget::of(config);
@@ -123,6 +140,10 @@ impl StoreOpener {
             full: MftlConfig { seed: store.seed(), ..mftl },
         };
         let stores = Stores::new(store, dram);
+        let stores = match places {
+            Some(places) => stores.with_places(places),
+            None => stores,
+        };
         if has_frugal {
             return Ok(Box::new(stores.with_frugal(frugal.open()?)));
         }

@@ -36,7 +36,7 @@ mod turn;
 mod write_sets;
 
 pub use backup::{Backup, BackupReadFigures, BackupReads};
-pub use checkpoint::{CheckpointPart, PartAsk, Rebuild, RebuildStep};
+pub use checkpoint::{CheckpointPart, KeyspaceCopy, KeyspaceEnd, PartAsk, Rebuild, RebuildStep};
 pub use error::ShardError;
 pub use log_records::log_contents::LogContents;
 pub use replay::{Past, Recovering, Replay, Served};

@@ -134,6 +134,13 @@ impl Keyspaces {
         ids.get(self.number_of(key) as usize).copied().unwrap_or(KeyspaceId::DEFAULT)
     }
 
+    /// Those whose index may be changed: on flash, and their keys in no order.
+    pub(crate) fn convertible(&self) -> Vec<KeyspaceId> {
+        let ids = self.ids.get().map_or(&[KeyspaceId::DEFAULT][..], Vec::as_slice);
+        let on_flash = |id: &&KeyspaceId| !id.is_in_memory() && !id.is_ordered();
+        ids.iter().filter(on_flash).copied().collect()
+    }
+
     fn is_in_memory(&self, key: KeyIndex) -> bool {
         self.stores.get(self.number_of(key) as usize) == Some(&KeyspaceStore::Dram)
     }

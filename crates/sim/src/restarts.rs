@@ -1,5 +1,5 @@
 //! What a server may be at its next start that it was not at the last one: threads, layout, log
-//! device, cache, capacity.
+//! device, cache, capacity. (Its keyspaces' index: see `world/conversions.rs`.)
 //!
 //! ```text
 //!   first start: as the scenario says        every later one: what varies is drawn from (server, life)
@@ -36,6 +36,8 @@ pub(crate) struct Vary {
     pub(crate) cache_bytes: Option<u64>,
     /// Bytes that its devices may take: they only grow, up to so many.
     pub(crate) capacity_bytes: Option<u64>,
+    /// Whether its keyspaces get another index between two lives.
+    pub(crate) index: bool,
 }
 
 /// Something that was different after a restart.
@@ -53,6 +55,10 @@ pub enum RestartChange {
     Cache,
     /// Room for more.
     Capacity,
+    /// Another index of a keyspace.
+    Index,
+    /// A change of an index that was cut off, with the power.
+    IndexCutOff,
 }
 
 impl RestartChange {
@@ -66,6 +72,8 @@ impl RestartChange {
             Self::LogTaken => "restart: log taken",
             Self::Cache => "restart: cache",
             Self::Capacity => "restart: capacity",
+            Self::Index => "restart: index",
+            Self::IndexCutOff => "restart: index, cut off",
         }
     }
 }

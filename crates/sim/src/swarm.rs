@@ -355,6 +355,7 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.storage.capacity_bytes, part.capacity_bytes);
     say(&mut world.storage.cache_bytes, part.cache_bytes);
     say(&mut world.vary.log, part.vary.log);
+    say(&mut world.vary.index, part.vary.index);
     if part.vary.cache.is_some() {
         world.vary.cache_bytes = part.vary.cache;
     }
@@ -413,6 +414,7 @@ fn draw_vary(seed: Seed) -> Vary {
         threads: seed.derive("vary-threads", 0).dice().chance(0.5),
         layout: one_in_four("vary-layout"),
         log: one_in_four("vary-log"),
+        index: false,
         cache_bytes: one_in_four("vary-cache").then_some(VARIED_CACHE),
         capacity_bytes: one_in_four("vary-capacity").then_some(VARIED_CAPACITY),
     }
@@ -472,7 +474,7 @@ mod tests {
     /// A table, a line of it, and what it decides, which a seed draws unless it is said.
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
-    const SAID: [Said; 40] = [
+    const SAID: [Said; 41] = [
         ("cluster", "servers = 7", |drawn| shown(drawn.world.members.servers), "7"),
         ("cluster", "shards = 7", |drawn| shown(drawn.world.members.shards_per_server), "7"),
         ("cluster", "threads = 5", |drawn| shown(drawn.world.machine.threads), "5"),
@@ -481,6 +483,7 @@ mod tests {
         ("cluster", "vary-layout = true", |drawn| shown(drawn.world.vary.layout), "true"),
         ("storage", "vary-log = false", |drawn| shown(drawn.world.vary.log), "false"),
         ("storage", "vary-log = true", |drawn| shown(drawn.world.vary.log), "true"),
+        ("storage", "vary-index = true", |drawn| shown(drawn.world.vary.index), "true"),
         ("storage", "vary-cache = 7", |drawn| shown(drawn.world.vary.cache_bytes), "Some(7)"),
         ("storage", "vary-cache = 0", |drawn| shown(drawn.world.vary.cache_bytes), "Some(0)"),
         (

@@ -10,6 +10,7 @@
 //! nothing reads a real clock; a process of a past life gets nothing.
 
 mod config;
+mod conversions;
 mod interruptions;
 mod population;
 mod queue;

@@ -46,5 +46,5 @@ pub use sftl::{Sftl, SftlFactory};
 pub use skimpy::{
     FrugalIndexStats, FrugalReadStats, Skimpy, SkimpyConfig, SkimpyFactory, SkimpyStats,
 };
-pub use stores::{OpenFrugal, Opening, Stores};
+pub use stores::{KeyspacePlace, OpenFrugal, Opening, Places, Stores};
 pub use vftl::{Vftl, VftlConfig, VftlFactory, VftlStats};

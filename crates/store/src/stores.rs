@@ -7,6 +7,7 @@
 //! ```
 //! The id alone decides, so that a shard need not be told of a keyspace before the first request or
 //! log record for it arrives. The choice is a test of two bits; nothing is dispatched dynamically.
+//! A keyspace whose index was changed in this data directory is kept under another id ([`places`]).
 //!
 //! What concerns durability concerns the stores on flash alone: batches, syncs, checkpoints, scrubs
 //! and the end. Nobody has to wait for a store that keeps nothing. A batch is stable when it is so
@@ -17,6 +18,7 @@
 
 mod frugal;
 mod joint;
+mod places;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use crate::skimpy::Skimpy;
 use frugal::FrugalPart;
 pub use frugal::{OpenFrugal, Opening};
 use joint::{Joint, OneOfTwo};
+pub use places::{KeyspacePlace, Places};
 
 /// See the module.
 pub struct Stores {
@@ -50,6 +53,9 @@ pub struct Stores {
     frugal_puts: Vec<PutSize>,
     /// Keyspaces in memory have been written to in this run.
     uses_dram: bool,
+    /// Where keyspaces are kept; `None`: ids are taken as they are, those of the data directory
+    /// alone included.
+    places: Option<Places>,
 }
 
 impl Stores {
@@ -70,6 +76,7 @@ impl Stores {
             cache_bytes: 0,
             frugal_puts: Vec::new(),
             uses_dram: false,
+            places: None,
         }
     }
 
@@ -96,6 +103,26 @@ impl Stores {
         self.cache_bytes = cache_bytes;
         self.advance_watermark(self.flash.watermark());
         self
+    }
+}
+
+/// Where keyspaces are kept.
+impl Stores {
+    /// The same, for whoever knows keyspaces by the ids that the cluster has given out.
+    #[must_use]
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places = Some(places);
+        self
+    }
+
+    #[inline]
+    fn place(&self, keyspace: KeyspaceId) -> KeyspaceId {
+        self.places.as_ref().map_or(keyspace, |places| places.of(keyspace))
+    }
+
+    #[inline]
+    fn placed<'a>(&self, key: KeyRef<'a>) -> KeyRef<'a> {
+        self.places.as_ref().map_or(key, |places| places.key(self.flash.seed(), key))
     }
 }
 
@@ -154,6 +181,7 @@ impl Reads for Stores {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             return self.dram.get_as_of(key, at, judged, token);
         }
@@ -172,6 +200,7 @@ impl Reads for Stores {
         judged: Timestamp,
     ) -> Result<Lookup<'_>, StoreError> {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             return self.dram.get_in_memory(key, at, judged);
         }
@@ -183,6 +212,7 @@ impl Reads for Stores {
     }
 
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             return self.dram.is_beside_fence(key, fence);
         }
@@ -195,6 +225,7 @@ impl Reads for Stores {
     #[inline]
     fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             return self.dram.latest(key, token);
         }
@@ -210,6 +241,7 @@ impl Reads for Stores {
     #[inline]
     fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             return self.dram.latest_in_memory(key);
         }
@@ -223,6 +255,7 @@ impl Reads for Stores {
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             return self.dram.newest(keyspace);
         }
@@ -234,6 +267,7 @@ impl Reads for Stores {
 
     #[inline]
     fn lost(&self, keyspace: KeyspaceId) -> Timestamp {
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() { self.dram.lost(keyspace) } else { self.flash.lost(keyspace) }
     }
 
@@ -252,6 +286,10 @@ impl Reads for Stores {
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.assert_sound();
+        if let Some(places) = &self.places {
+            places.check_walk(keyspace, cursor, as_of.at)?;
+        }
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
         }
@@ -299,6 +337,7 @@ impl Reads for Stores {
         token: ReadToken,
     ) {
         self.assert_sound();
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             return self.dram.list_keys(keyspace, cursor, limit, token);
         }
@@ -315,11 +354,15 @@ impl Reads for Stores {
     fn kept_keyspaces(&self) -> Vec<KeyspaceId> {
         let mut all = self.flash.kept_keyspaces();
         all.extend(self.frugal.get().map(Skimpy::kept_keyspaces).unwrap_or_default());
+        if let Some(places) = &self.places {
+            all = places.told(all);
+        }
         all.sort_unstable();
         all
     }
 
     fn fences(&self, keyspace: KeyspaceId) -> Vec<Version> {
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             return self.dram.fences(keyspace);
         }
@@ -336,6 +379,7 @@ impl Reads for Stores {
         token: ReadToken,
     ) -> Result<Count, StoreError> {
         self.assert_sound();
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             return self.dram.count_as_of(keyspace, as_of, token);
         }
@@ -365,6 +409,7 @@ impl Writes for Stores {
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.put(key, version, value, expires_at);
@@ -378,6 +423,7 @@ impl Writes for Stores {
     #[inline]
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
         self.assert_sound();
+        let key = self.placed(key);
         if key.keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.delete(key, version);
@@ -390,6 +436,7 @@ impl Writes for Stores {
 
     fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
         self.assert_sound();
+        let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
             self.uses_dram = true;
             return self.dram.fence(keyspace, version);
@@ -408,8 +455,12 @@ impl Writes for Stores {
     ) -> Result<(), StoreError> {
         self.assert_sound();
         let (mut in_memory_puts, dram) = (PromisedPuts::default(), &mut self.dram);
-        let frugal_puts = &mut self.frugal_puts;
+        let (frugal_puts, places) = (&mut self.frugal_puts, self.places.as_ref());
         let mut on_flash = puts
+            .map(|put| {
+                let keyspace = places.map_or(put.keyspace, |places| places.of(put.keyspace));
+                PutSize { keyspace, ..put }
+            })
             .filter(|put| {
                 if put.keyspace.is_in_memory() {
                     in_memory_puts.count += 1;

@@ -38,6 +38,11 @@ pub mod server {
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};
 
+    /// Changing the index of a keyspace without a server; see `timestone data convert`.
+    pub mod conversion {
+        pub use timestone_server::{Conversion, ConversionProgress, convert};
+    }
+
     /// Looking at a data directory without a server; see `timestone data inspect`.
     pub mod inspect {
         pub use timestone_flash::{BlockId, FileImage, Geometry};

@@ -69,8 +69,10 @@ impl KeyspaceId {
     const ORDERED: u32 = 1 << 30;
     /// The bit of an id that says that its index is on flash.
     const FRUGAL: u32 = 1 << 29;
+    /// The bit of an id that says that one data directory has given it out, for itself alone.
+    const PLACE: u32 = 1 << 28;
     /// What an id says beside the number.
-    const MARKS: u32 = Self::IN_MEMORY | Self::ORDERED | Self::FRUGAL;
+    const MARKS: u32 = Self::IN_MEMORY | Self::ORDERED | Self::FRUGAL | Self::PLACE;
     /// The highest number of a keyspace.
     pub const MAX_NUMBER: u32 = !Self::MARKS;
 
@@ -102,6 +104,25 @@ impl KeyspaceId {
     pub const fn frugal(self) -> Self {
         assert!(!self.is_in_memory() && !self.is_ordered(), "an index on flash is by hashes");
         Self(self.0 | Self::FRUGAL)
+    }
+
+    /// The id under which one data directory keeps a keyspace whose index was changed there, with its
+    /// index on flash or in memory. No client and no other directory knows it; its number is the
+    /// directory's.
+    ///
+    /// # Panics
+    /// The number is above [`Self::MAX_NUMBER`].
+    #[must_use]
+    pub const fn place(number: u32, is_frugal: bool) -> Self {
+        let id = Self(Self::numbered(number, false).0 | Self::PLACE);
+        if is_frugal { id.frugal() } else { id }
+    }
+
+    /// Whether the id is one [data directory's own](Self::place).
+    #[inline]
+    #[must_use]
+    pub const fn is_place(self) -> bool {
+        self.0 & Self::PLACE != 0
     }
 
     /// Its number: handed out one after the other, wherever the keyspaces are kept.

@@ -440,6 +440,10 @@ pub enum Bug {
     /// Of two stores on flash, what is durable in one of them is taken for durable in both: batches,
     /// and checkpoints of both.
     StableInOneStore,
+    /// A keyspace is kept under another id from when everything was put there, durable or not.
+    MovesBeforeDurable,
+    /// A keyspace that is moved is kept under an id that an attempt before has used.
+    MovesOntoLeftovers,
     /// A store over which another life begins goes on with the batch numbers of the earlier one.
     OldBatchNumbers,
     /// A store answers reads of an earlier life to the next one.

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 45] = [
+const KNOWN: [(&str, &str); 47] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
@@ -19,6 +19,7 @@ const KNOWN: [(&str, &str); 45] = [
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("centiman", include_str!("../../../../scenarios/centiman.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
+    ("conversions", include_str!("../../../../scenarios/conversions.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),
     ("dead-shard", include_str!("../../../../scenarios/dead-shard.toml")),
@@ -29,6 +30,7 @@ const KNOWN: [(&str, &str); 45] = [
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
     ("frugal", include_str!("../../../../scenarios/frugal.toml")),
+    ("frugal-damage", include_str!("../../../../scenarios/frugal-damage.toml")),
     ("frugal-failover", include_str!("../../../../scenarios/frugal-failover.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateway-failover", include_str!("../../../../scenarios/gateway-failover.toml")),

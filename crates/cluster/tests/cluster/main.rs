@@ -11,10 +11,10 @@ mod world;
 use proptest::prelude::*;
 use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES};
 use timestone_cluster::{
-    Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, Isolation,
-    Keyspace, KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
-    NormalConfiguration, ReplicationFactor, Run, ServerAddresses, ServerId, ServerInfo,
-    ShardChange, ShardEntry, ShardMap, SlotRange, Term,
+    Address, CacheMode, ClientIdBlock, ClusterError, ControlState, DirectoryId, IndexKind,
+    Isolation, Keyspace, KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer,
+    MasterCommand, NormalConfiguration, ReplicationFactor, Run, ServerAddresses, ServerId,
+    ServerInfo, ShardChange, ShardEntry, ShardMap, SlotRange, Term,
 };
 use timestone_types::{
     ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of,
@@ -304,6 +304,34 @@ fn keyspace_ids_are_not_used_again() {
     assert_eq!(master.keyspace("users").map(|keyspace| keyspace.id), Some(next.id));
     let list = master.step(MasterCommand::ListKeyspaces).expect("listed").answer;
     assert_eq!(list, MasterAnswer::Keyspaces(vec![Keyspace::default_keyspace(), next]));
+}
+
+#[test]
+fn the_index_of_a_keyspace_may_change_between_full_and_frugal_and_its_id_stays() {
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
+    let options = KeyspaceOptions { index: IndexKind::Ordered, ..KeyspaceOptions::DEFAULT };
+    let command = MasterCommand::CreateKeyspace { name: name("ordered"), options };
+    let MasterAnswer::Created(ordered) = master.step(command).expect("created").answer else {
+        panic!()
+    };
+    let begun = master.revision();
+    for (number, index) in [(1, IndexKind::Frugal), (2, IndexKind::Full)] {
+        assert_eq!(master.note_index(KeyspaceId::DEFAULT, index), Ok(true));
+        assert_eq!(master.note_index(KeyspaceId::DEFAULT, index), Ok(false), "it is noted");
+        assert_eq!(master.revision(), begun + number);
+        let read = Master::decode(&bytes_of(&master)).expect("the state");
+        let default = read.keyspace("default").expect("it always exists");
+        assert_eq!((default.id, default.options.index), (KeyspaceId::DEFAULT, index));
+    }
+    let before = master.clone();
+    for (id, index) in [
+        (KeyspaceId::DEFAULT, IndexKind::Ordered),
+        (ordered.id, IndexKind::Frugal),
+        (KeyspaceId::new(9), IndexKind::Frugal),
+    ] {
+        assert!(master.note_index(id, index).is_err(), "{id} {index}");
+    }
+    assert_eq!(master, before);
 }
 
 #[test]

@@ -66,6 +66,8 @@ pub struct ManifestView {
     pub run: u64,
     /// The last run had no log.
     pub unlogged: bool,
+    /// Keyspaces whose index was changed here, with the id under which each is kept.
+    pub places: Vec<(KeyspaceId, KeyspaceId)>,
 }
 
 impl DirectoryView {
@@ -95,12 +97,20 @@ impl DirectoryView {
         let master = fs::read(path.join(MASTER_FILE)).ok();
         let master = master.and_then(|bytes| Master::decode(&bytes).ok());
         let name = fs::read_to_string(path.join(CLUSTER_NAME_FILE)).ok();
+        let manifest = manifest.and_then(|bytes| Manifest::view(&bytes));
+        let mut keyspaces: BTreeMap<KeyspaceId, String> = master.iter().flat_map(named).collect();
+        for (own, kept_as) in manifest.iter().flat_map(|manifest| &manifest.places) {
+            let name = keyspaces.remove(own).unwrap_or_else(|| own.to_string());
+            // What is left there is behind a fence.
+            keyspaces.insert(*own, format!("{name} before its index was changed"));
+            keyspaces.insert(*kept_as, name);
+        }
         Ok(Self {
             identity,
-            manifest: manifest.and_then(|bytes| Manifest::view(&bytes)),
+            manifest,
             cluster: master.as_ref().map(Master::cluster),
             cluster_name: name.map(|name| name.trim_end().to_owned()),
-            keyspaces: master.iter().flat_map(named).collect(),
+            keyspaces,
             flash: flash_files(path),
             logs: log_folders(path)?,
             _lock: lock,

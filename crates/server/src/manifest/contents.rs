@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use timestone_cluster::Run;
 use timestone_shard::Served;
+use timestone_store::{KeyspacePlace, Places};
 use timestone_txn::limits::{MAX_RESTART_HOLD, SESSIONS_SETTLED};
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{KeyspaceId, ShardId, Timestamp};
 use timestone_wal::device::FileName;
 
 use super::Beginning;
@@ -68,9 +69,24 @@ pub(super) struct Contents {
     /// Shards whose flash file is being made anew: there may be none.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) emptying: BTreeSet<u16>,
+    /// How many ids were given out for keyspaces whose index was changed here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) places_given: u32,
+    /// Ids under which something is left: what a conversion has begun, or has moved.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) left_places: BTreeSet<u32>,
+    /// Keyspaces whose index was changed here: the id of each, the one under which it is kept, and
+    /// since when, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) places: Vec<(u32, u32, u64)>,
     /// Logs by the name of their folder.
     #[serde(default)]
     pub(super) logs: BTreeMap<String, LogContents>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it out so")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -148,11 +164,40 @@ impl Contents {
             return Err("its checksum is wrong".to_owned());
         }
         let contents: Self = toml::from_str(covered).map_err(|error| error.message().to_owned())?;
+        if !contents.places_are_sound() {
+            return Err("where it keeps keyspaces makes no sense".to_owned());
+        }
         let mut names = contents.logs.values().flat_map(|log| log.files.iter().chain(&log.lost));
         match names.find(|name| FileName::parse(name).is_none()) {
             Some(name) => Err(format!("'{name}' is no name of a log file")),
             None => Ok(contents),
         }
+    }
+
+    fn all_places(&self) -> impl Iterator<Item = KeyspacePlace> {
+        self.places.iter().map(|&(keyspace, kept_as, since)| KeyspacePlace {
+            keyspace: KeyspaceId::new(keyspace),
+            kept_as: KeyspaceId::new(kept_as),
+            since: Timestamp::from_nanos(since),
+        })
+    }
+
+    /// What [`Places`] asks for, and what was given out.
+    fn places_are_sound(&self) -> bool {
+        let is_given = |id: KeyspaceId| (1..=self.places_given).contains(&id.number());
+        let mut seen = BTreeSet::new();
+        let places = self.all_places().all(|place| {
+            let is_place = place.kept_as.is_place() && is_given(place.kept_as);
+            let is_left = self.left_places.contains(&place.kept_as.get());
+            is_place && !is_left && !place.keyspace.is_place() && seen.insert(place.keyspace)
+        });
+        let left = self.left_places.iter().map(|&id| KeyspaceId::new(id));
+        places && left.into_iter().all(|id| !id.is_place() || is_given(id))
+    }
+
+    /// Where keyspaces are kept.
+    pub(super) fn kept_places(&self) -> Places {
+        Places::new(self.all_places())
     }
 
     /// What earlier runs served, as far as the logs may not tell it.
@@ -226,6 +271,9 @@ mod tests {
             void: BTreeSet::new(),
             run: vec![9, u64::MAX, 7],
             emptying: BTreeSet::new(),
+            places_given: 3,
+            left_places: [5].into(),
+            places: vec![(5, KeyspaceId::place(3, true).get(), 77)],
             logs: [("thread-0".to_owned(), log)].into(),
         }
     }
@@ -235,7 +283,7 @@ mod tests {
         let sealed = contents().encode().unwrap();
         let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nfrugal = [3]\nunlogged = true\nclients = \
             [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
-            8\nrun = [9, 18446744073709551615, 7]\n\n[logs.thread-0]\nfiles = \
+            8\nrun = [9, 18446744073709551615, 7]\nplaces_given = 3\nleft_places = [5]\nplaces = [[5, 805306371, 77]]\n\n[logs.thread-0]\nfiles = \
             [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(
@@ -255,6 +303,23 @@ mod tests {
         }
         for length in 0..sealed.len() {
             assert!(Contents::decode(&sealed[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn places_that_make_no_sense_are_refused() {
+        let place = |number| KeyspaceId::place(number, true).get();
+        let refused = [
+            Contents { places: vec![(5, 6, 0)], ..contents() },
+            Contents { places: vec![(5, place(4), 0)], ..contents() },
+            Contents { places: vec![(place(1), place(2), 0)], ..contents() },
+            Contents { places: vec![(5, place(1), 0), (5, place(2), 0)], ..contents() },
+            Contents { left_places: [place(3)].into(), ..contents() },
+            Contents { left_places: [place(4)].into(), ..contents() },
+        ];
+        for contents in refused {
+            let refused = Contents::decode(&contents.encode().unwrap()).unwrap_err();
+            assert!(refused.contains("where it keeps keyspaces"), "{refused}");
         }
     }
 

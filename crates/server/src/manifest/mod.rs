@@ -17,6 +17,7 @@
 
 mod contents;
 mod missing;
+mod moves;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -99,6 +100,7 @@ impl Manifest {
     pub(crate) fn view(bytes: &[u8]) -> Result<ManifestView, String> {
         let contents = Contents::decode(bytes)?;
         let run = contents.last_run().number;
+        let places = contents.kept_places().iter().map(|it| (it.keyspace, it.kept_as)).collect();
         let ids = |numbers: BTreeSet<u16>| numbers.into_iter().map(ShardId::new).collect();
         let logs = contents.logs.into_iter();
         Ok(ManifestView {
@@ -108,6 +110,7 @@ impl Manifest {
             log_files: logs.map(|(name, log)| (name, log.files.into_iter().collect())).collect(),
             run,
             unlogged: contents.unlogged,
+            places,
         })
     }
 

@@ -32,11 +32,13 @@
 //!
 //! Source: docs/protocol/replication.md, P16 to P19; docs/formats/checkpoint.md.
 
+mod copy;
 mod export;
 mod part;
 mod rebuild;
 mod walk;
 
+pub use copy::{KeyspaceCopy, KeyspaceEnd};
 pub(crate) use export::{Exports, Tap, ToDo};
 pub use rebuild::{LoggedBatch, Rebuild, RebuildStep};
 

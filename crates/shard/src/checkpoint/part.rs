@@ -3,7 +3,8 @@
 //! Whoever reads one believes nothing before the checksum was right; lengths are checked all the
 //! same.
 
-use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Timestamp, Version};
+use timestone_store::{Store, StoreError};
+use timestone_types::{ClientId, Epoch, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 use timestone_wal::{BatchNumber, RecordNumber};
 
 /// The first byte of each part.
@@ -109,6 +110,44 @@ impl PartItem<'_> {
                 out.extend_from_slice(&epoch.get().to_le_bytes());
                 out.extend_from_slice(&first.get().to_le_bytes());
                 put_bytes(out, bytes);
+            }
+        }
+    }
+}
+
+impl PartItem<'_> {
+    /// Bytes of its key and its value.
+    pub(super) const fn put_bytes(&self) -> usize {
+        match self {
+            Self::Put { key, value, .. } => key.len() + value.len(),
+            Self::Tombstone { key, .. } => key.len(),
+            Self::Fence { .. } | Self::Batch { .. } => 0,
+        }
+    }
+
+    /// Puts what is no batch into a store: into another keyspace than it was found in, if one is
+    /// named.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub(super) fn put_into(
+        &self,
+        store: &mut (impl Store + ?Sized),
+        other: Option<KeyspaceId>,
+    ) -> Result<(), StoreError> {
+        let seed = store.seed();
+        let place = |keyspace| other.unwrap_or(keyspace);
+        match *self {
+            Self::Put { keyspace, version, expires_at, key, value } => {
+                store.put(KeyRef::new(seed, place(keyspace), key), version, value, expires_at)
+            }
+            Self::Tombstone { keyspace, version, key } => {
+                store.delete(KeyRef::new(seed, place(keyspace), key), version)
+            }
+            Self::Fence { keyspace, version } => store.fence(place(keyspace), version),
+            Self::Batch { .. } => {
+                debug_assert!(false, "batches are replayed");
+                Ok(())
             }
         }
     }
@@ -231,6 +270,11 @@ pub(crate) fn decode_sound(bytes: &[u8]) -> Result<(PartHead, Items<'_>), PartEr
     let epoch = u32::try_from(cursor.u64()?).map_err(|_| PartError::Damaged("its epoch"))?;
     let (epoch, through) = (Epoch::new(epoch), BatchNumber::new(cursor.u64()?));
     Ok((PartHead { kind, session, number, epoch, through }, Items(cursor)))
+}
+
+/// An item that was [encoded](PartItem::encode) a moment ago.
+pub(super) fn decode_item(bytes: &[u8]) -> Result<PartItem<'_>, PartError> {
+    PartReader(bytes).item()
 }
 
 /// The items of a part, in their order.

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use timestone_seda::StageId;
 use timestone_store::{Store, StoreError};
-use timestone_types::{Epoch, KeyRef, ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
 use super::PartAsk;
@@ -178,25 +178,14 @@ impl Rebuild {
 
     /// Puts an item; false when the store has no room for it now.
     fn item(&mut self, now: Timestamp, item: &PartItem<'_>) -> Result<bool, ShardError> {
-        let store = self.replay.store_mut();
-        let seed = store.seed();
-        let put = match *item {
-            PartItem::Put { keyspace, version, expires_at, key, value } => {
-                store.put(KeyRef::new(seed, keyspace, key), version, value, expires_at)
+        if let PartItem::Batch { batch, epoch, first, bytes } = *item {
+            if self.replay.is_behind() {
+                return Ok(false);
             }
-            PartItem::Tombstone { keyspace, version, key } => {
-                store.delete(KeyRef::new(seed, keyspace, key), version)
-            }
-            PartItem::Fence { keyspace, version } => store.fence(keyspace, version),
-            PartItem::Batch { batch, epoch, first, bytes } => {
-                if self.replay.is_behind() {
-                    return Ok(false);
-                }
-                let shard = self.replay.shard();
-                return self.batch(now, BatchHead { shard, batch, epoch, first }, bytes);
-            }
-        };
-        match put {
+            let shard = self.replay.shard();
+            return self.batch(now, BatchHead { shard, batch, epoch, first }, bytes);
+        }
+        match item.put_into(self.replay.store_mut(), None) {
             Ok(()) => Ok(true),
             Err(StoreError::Busy | StoreError::DeviceFull { .. } | StoreError::NoDevice(_)) => {
                 Ok(false)

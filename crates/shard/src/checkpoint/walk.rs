@@ -82,6 +82,11 @@ impl StoreWalk {
         Self { keyspaces, at_once: 1, tokens: now.as_nanos() >> 10, ..Self::default() }
     }
 
+    /// Over one keyspace.
+    pub(super) fn of(keyspace: KeyspaceId) -> Self {
+        Self { keyspaces: vec![keyspace], at_once: 1, ..Self::default() }
+    }
+
     /// Whether everything was found.
     pub(super) fn is_over(&self) -> bool {
         self.keyspaces.is_empty()

@@ -81,6 +81,8 @@ pub struct VaryPart {
     pub cache: Option<u64>,
     /// With every start, a server's devices may take more bytes, up to so many.
     pub capacity: Option<u64>,
+    /// Whether a server's keyspaces get another index between two of its starts.
+    pub index: Option<bool>,
 }
 
 read_grouped!(StoragePart, StorageKey {
@@ -89,6 +91,7 @@ read_grouped!(StoragePart, StorageKey {
     VaryLog => vary.log,
     VaryCache => vary.cache,
     VaryCapacity => vary.capacity,
+    VaryIndex => vary.index,
     BlockPages => block_pages,
     CapacityBytes => capacity_bytes,
     CacheBytes => cache_bytes,

@@ -118,6 +118,11 @@ impl World {
             *self.incidents.changes.entry(change).or_default() += 1;
         }
         server.environment.set_now(now);
+        if self.config.vary.index && server.starts > 0 {
+            self.convert(id, drawn.derive("index", 0))?;
+        }
+        let process = &mut self.processes[id];
+        let Role::Server(server) = &mut process.role else { return Ok(()) };
         let built = match ServerStages::build(&server.config, Arc::new(server.environment.clone()))
         {
             Ok(built) => built,

@@ -1,4 +1,5 @@
-//! `timestone data inspect`: what lies in a data directory, without a server and without changing it.
+//! `timestone data`: a data directory without a server. `inspect` says what lies in it and changes
+//! nothing; `convert` ([`convert`]) gives a keyspace another index.
 //!
 //! ```text
 //!   DIR ─► DirectoryView (small files, lock) ─► FileImage of each shard ─► blocks, one by one
@@ -12,6 +13,7 @@
 
 mod block;
 mod blocks;
+mod convert;
 mod key;
 mod summary;
 
@@ -40,6 +42,8 @@ pub(crate) struct DataArgs {
 enum DataCommand {
     /// Walk a data directory that no server uses, and say what is in it. Changes nothing.
     Inspect(InspectArgs),
+    /// Give a keyspace of a data directory that no server uses another index: full or frugal.
+    Convert(convert::ConvertArgs),
 }
 
 /// Flags of `timestone data inspect`.
@@ -76,9 +80,16 @@ struct InspectArgs {
     keyspace: String,
 }
 
-/// Walks the directory and prints what was asked for.
+/// Runs one of the two.
 pub(crate) fn run(args: &DataArgs, format: Format) -> Result<(), Failure> {
-    let DataCommand::Inspect(args) = &args.command;
+    match &args.command {
+        DataCommand::Inspect(args) => inspect(args, format),
+        DataCommand::Convert(args) => convert::run(args, format),
+    }
+}
+
+/// Walks the directory and prints what was asked for.
+fn inspect(args: &InspectArgs, format: Format) -> Result<(), Failure> {
     let parts = match (args.frugal, args.block) {
         (true, _) => &FlashPart::ALL[1..],
         (false, Some(_)) => &FlashPart::ALL[..1],

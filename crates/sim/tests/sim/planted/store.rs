@@ -202,6 +202,25 @@ fn a_log_that_is_never_released_is_found() {
     found_within(10, Bug::HoardedLog, COMING_AND_GOING);
 }
 
+/// The index of keyspaces changes between lives, and the power goes while that is done.
+const CONVERSIONS: &str = include_str!("../../../../../scenarios/conversions.toml");
+
+#[test]
+fn a_keyspace_that_is_moved_before_it_is_durable_is_found() {
+    // The power goes in the middle of the next conversion or life, and not right behind the move.
+    found_within(40, Bug::MovesBeforeDurable, CONVERSIONS);
+}
+
+#[test]
+fn a_keyspace_that_is_moved_onto_what_an_attempt_has_left_is_found() {
+    found_within(20, Bug::MovesOntoLeftovers, CONVERSIONS);
+}
+
+#[test]
+fn a_move_that_forgets_deletions_is_found() {
+    found_within(40, Bug::CheckpointWithoutTombstones, CONVERSIONS);
+}
+
 #[test]
 fn a_recovered_write_that_counts_as_settled_is_found_by_threads() {
     found_within(100, Bug::EarlyReplayFloor, include_str!("../../../../../scenarios/threads.toml"));
