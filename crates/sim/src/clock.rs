@@ -441,7 +441,8 @@ mod tests {
             for half_ms in 0..120_000 {
                 let now = VirtualTime::from_nanos(half_ms * 500_000);
                 truth.set(now);
-                let shown = (clock.reading(&mut clock.faults(), now).boot, clock.now());
+                let boot = clock.reading(&mut clock.faults(), now).boot;
+                let shown = (boot, clock.now());
                 assert!(shown.0 > last.0 && shown.1 >= last.1, "{number}: {last:?}, {shown:?}");
                 last = shown;
             }
