@@ -67,8 +67,12 @@ impl<V: Validation> Lifecycle<V> {
             Verdict::Later(_) if self.validation.low_water() > now => {
                 out.push(Output::Refuse { token, refusal: Refusal::Recovering });
             }
-            Verdict::Later(at) if prepare.may_be_placed_at(at) => return Some(at),
-            Verdict::Later(at) if self.config.vote_later => vote(prepare, Vote::Later(at), out),
+            Verdict::Later(at) if self.config.vote_later => {
+                if prepare.may_be_placed_at(at) {
+                    return Some(at);
+                }
+                vote(prepare, Vote::Later(at), out);
+            }
             Verdict::Later(at) => self.refuse(prepare, reason_at(AbortKind::Timestamp, at), out),
             Verdict::Wait(until, reason) => match self.may_prepare_wait(now, until, prepare) {
                 Some(deadline) => self.park_prepare(token, until, deadline, out),
