@@ -24,7 +24,7 @@ use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
-use super::index::{KeyId, Location};
+use super::index::{Ahead, KeyId, Location, NODES_OF_PUT};
 use super::locate::head_is_void;
 use super::put::WriteCounts;
 use super::ranges::RangeReads;
@@ -51,6 +51,8 @@ use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
+/// Pages of records whose keys are fetched together: those of common size are some 60.
+const PAGES_AHEAD: u32 = 8;
 /// Values whose keys are read together.
 const KEYS_READ_TOGETHER: usize = 16;
 /// First pages of blocks in flight.
@@ -393,6 +395,10 @@ impl Recovery {
         }
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, pages), result, bytes| {
             for offset in 0..pages {
+                if offset % PAGES_AHEAD == 0 && result.is_ok() {
+                    let ahead = PAGES_AHEAD.min(pages - offset) as usize * PAGE_BYTES;
+                    self.fetch_ahead(&bytes[offset as usize * PAGE_BYTES..][..ahead]);
+                }
                 let page = PageId(first.0 + offset);
                 let bytes =
                     &bytes[offset as usize * PAGE_BYTES..(offset as usize + 1) * PAGE_BYTES];
@@ -464,6 +470,23 @@ impl Recovery {
         }
         self.scan_content(page, &header, bytes);
         Ok(())
+    }
+
+    /// Has what the index knows of the keys in some pages fetched, for all of them at once: each
+    /// would be waited for otherwise, and that is most of what a scan takes. A hint; nothing is checked.
+    fn fetch_ahead(&self, pages: &[u8]) {
+        let has_records = |page: &&[u8]| {
+            let header = PageHeader::read(page).and_then(Result::ok);
+            header.is_some_and(|header| {
+                matches!(header.kind, PageKind::Records | PageKind::LargeHeads)
+            })
+        };
+        let records = pages.chunks_exact(PAGE_BYTES).filter(has_records).flat_map(layout::records);
+        let keys = records.flatten().filter_map(Record::read).map(|record| {
+            let space = self.spaces.get(record.keyspace);
+            (space.map(|space| &space.index), record.hash, NODES_OF_PUT)
+        });
+        Ahead::take_all(keys);
     }
 
     /// Takes in what a sound page holds.
