@@ -28,8 +28,6 @@ use crate::error::ServerError;
 use crate::manifest::Manifest;
 use crate::restart::StoreOpener;
 
-/// A snapshot of a client whose clock leads may lie so far ahead of this one's.
-const AHEAD: Duration = timestone_types::limits::MAX_CLOCK_LEAD;
 /// How long a turn that has not come to its end waits for a device.
 const DEVICE_WAIT: Duration = Duration::from_millis(1);
 /// Turns that a store may take to close; it would recover what it has not saved.
@@ -128,7 +126,15 @@ fn load_master(environment: &dyn Environment) -> Result<Option<Master>, ServerEr
             detail: error.to_string(),
         })
     };
-    environment.load_master()?.map(decode).transpose()
+    let kept = match environment.load_master() {
+        Ok(kept) => kept,
+        // Where the master is elsewhere, the directory names the cluster that it joined.
+        Err(missing) => match environment.load_cluster() {
+            Ok(cluster) if cluster != ClusterId::ZERO => None,
+            _ => return Err(missing),
+        },
+    };
+    kept.map(decode).transpose()
 }
 
 /// The same on a given environment, for a keyspace by its id.
@@ -172,9 +178,7 @@ pub fn convert_on(
         if is_changed {
             let kept_as = manifest.begin_move(is_frugal)?;
             directory.copy((place, kept_as), turns, &mut progress)?;
-            let now = turns(&progress)?;
-            let since = now.saturating_add(AHEAD).max(directory.youngest().next());
-            manifest.moved(KeyspacePlace { keyspace, kept_as, since })?;
+            manifest.moved(KeyspacePlace { keyspace, kept_as })?;
             directory.end_left(&manifest, turns, &progress)?;
         }
         directory.close(turns, &progress)?;
@@ -227,10 +231,6 @@ impl OpenShards {
         let open = |&shard: &ShardId| Ok((shard, opener.open_as_kept(shard)?));
         let shards = shards.iter().map(open).collect::<Result<_, ServerError>>()?;
         Ok(Self { shards, batch: 1 })
-    }
-
-    fn youngest(&self) -> Timestamp {
-        self.shards.iter().map(|(_, store)| store.youngest()).max().unwrap_or_default()
     }
 
     /// The next batch, and one behind it.

@@ -38,6 +38,7 @@ use crate::skimpy::Skimpy;
 use frugal::FrugalPart;
 pub use frugal::{OpenFrugal, Opening};
 use joint::{Joint, OneOfTwo};
+use places::WalkMark;
 pub use places::{KeyspacePlace, Places};
 
 /// See the module.
@@ -56,6 +57,8 @@ pub struct Stores {
     /// Where keyspaces are kept; `None`: ids are taken as they are, those of the data directory
     /// alone included.
     places: Option<Places>,
+    /// Walks under way over keyspaces that are kept elsewhere.
+    marked_walks: Vec<(ReadToken, WalkMark)>,
 }
 
 impl Stores {
@@ -77,6 +80,7 @@ impl Stores {
             frugal_puts: Vec::new(),
             uses_dram: false,
             places: None,
+            marked_walks: Vec::new(),
         }
     }
 
@@ -118,6 +122,21 @@ impl Stores {
     #[inline]
     fn place(&self, keyspace: KeyspaceId) -> KeyspaceId {
         self.places.as_ref().map_or(keyspace, |places| places.of(keyspace))
+    }
+
+    /// A walk over a keyspace that is kept elsewhere may have come to the end of a page.
+    fn mark_cursor(&mut self, event: &mut StoreEvent) {
+        let (StoreEvent::ScanDone { token, .. } | StoreEvent::ReadFailed { token, .. }) = *event
+        else {
+            return;
+        };
+        let walk = self.marked_walks.iter().position(|&(walk, _)| walk == token);
+        let Some((_, mark)) = walk.map(|index| self.marked_walks.swap_remove(index)) else {
+            return;
+        };
+        if let StoreEvent::ScanDone { next: Some(next), .. } = event {
+            *next = mark.put_on(*next);
+        }
     }
 
     #[inline]
@@ -286,20 +305,27 @@ impl Reads for Stores {
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.assert_sound();
-        if let Some(places) = &self.places {
-            places.check_walk(keyspace, cursor, as_of.at)?;
-        }
+        let mark = self.places.as_ref().map_or(WalkMark::NONE, |places| places.walk_mark(keyspace));
+        let Some(cursor) = mark.take_off(cursor) else {
+            let (at, watermark) = (as_of.at, as_of.at.next());
+            return Err(StoreError::TooOld { at, watermark });
+        };
         let keyspace = self.place(keyspace);
         if keyspace.is_in_memory() {
-            return self.dram.scan_as_of(keyspace, cursor, limit, as_of, token);
+            self.dram.scan_as_of(keyspace, cursor, limit, as_of, token)?;
+        } else if keyspace.is_frugal() {
+            match self.frugal.get_mut() {
+                Some(frugal) => frugal.scan_as_of(keyspace, cursor, limit, as_of, token)?,
+                None => self.frugal.scan_nothing(Some(as_of), token)?,
+            }
+        } else {
+            self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)?;
         }
-        if keyspace.is_frugal() {
-            return match self.frugal.get_mut() {
-                Some(frugal) => frugal.scan_as_of(keyspace, cursor, limit, as_of, token),
-                None => self.frugal.scan_nothing(Some(as_of), token),
-            };
+        self.marked_walks.retain(|&(other, _)| other != token);
+        if mark != WalkMark::NONE {
+            self.marked_walks.push((token, mark));
         }
-        self.flash.scan_as_of(keyspace, cursor, limit, as_of, token)
+        Ok(())
     }
 
     fn range_as_of(
@@ -507,6 +533,7 @@ impl Upkeep for Stores {
 
     fn begin_life(&mut self) {
         self.assert_sound();
+        self.marked_walks.clear();
         self.flash.begin_life();
         self.frugal.begin_life();
         self.dram.begin_life();
@@ -589,15 +616,18 @@ impl Upkeep for Stores {
             // Who was refused meanwhile comes again.
             let _ = self.frugal_for_writing(Duration::ZERO);
         }
-        let before = events.len();
+        let first = events.len();
         self.flash.pump(now, events);
-        self.joint.take(OneOfTwo::Full, events, before);
+        self.joint.take(OneOfTwo::Full, events, first);
         let before = events.len();
         self.frugal.pump(now, events);
         self.joint.take(OneOfTwo::Frugal, events, before);
         // Walks over keyspaces that nobody has written to yet are answered, too.
         if self.uses_dram || self.dram.next_deadline().is_some() {
             self.dram.pump(now, events);
+        }
+        if !self.marked_walks.is_empty() {
+            events[first..].iter_mut().for_each(|event| self.mark_cursor(event));
         }
     }
 

@@ -210,3 +210,30 @@ fn what_cannot_be_converted_is_said_and_left_as_it_was() {
     }
     node.stop();
 }
+
+#[test]
+fn a_server_whose_master_is_elsewhere_converts_by_number() {
+    let folder = test_folder();
+    let first =
+        NodeSetup::new(folder.path(), "a").with("--shards", "1").with("--cluster-shards", "2");
+    let second =
+        NodeSetup::new(folder.path(), "b").with("--shards", "1").with("--master", &first.url());
+    let (master, other) = (first.start(), second.start());
+    let client = first.connect();
+    for number in 0..60u32 {
+        eventually("a put", Duration::from_secs(30), || client.put(&key(number), b"there"));
+    }
+    other.stop();
+    let (code, text) = convert(&second, &["orders", "--index", "frugal"]);
+    assert_eq!(code, 3, "{text}");
+    assert_words("no names here", &text, &["names no keyspace 'orders'", "its number"]);
+    let done = converted(&second, "0", "frugal");
+    assert_eq!((&done["changed"], &done["shards"]), (&true.into(), &1.into()), "{done}");
+    let other = second.start();
+    for number in 0..60u32 {
+        let found = eventually("a read", Duration::from_secs(30), || client.get(&key(number)));
+        assert_eq!(found.as_deref(), Some(&b"there"[..]));
+    }
+    other.stop();
+    master.stop();
+}

@@ -13,6 +13,7 @@ use timestone_cluster::ServerId;
 use timestone_seda::{DialId, ReplyAddress};
 use timestone_session::{IdleTimeout, limits as session, reconnect_pause};
 use timestone_types::{ShardId, Timestamp};
+use timestone_wire::{PROTOCOL, ProtocolVersion};
 
 /// How far a link has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +32,8 @@ pub(super) struct ServerLink {
     /// What is asked over it.
     pub(super) shards: Vec<ShardId>,
     pub(super) state: LinkState,
+    /// The version of the protocol that is spoken over it, or was over the last one.
+    pub(super) protocol: ProtocolVersion,
     /// Attempts in a row that failed.
     pub(super) attempts: u32,
     pub(super) idle: IdleTimeout,
@@ -49,6 +52,7 @@ impl ServerLink {
             address,
             shards: Vec::new(),
             state: LinkState::Idle { retry_at: Timestamp::ZERO },
+            protocol: PROTOCOL.1,
             attempts: 0,
             idle: IdleTimeout::default(),
             unwritten: 0,

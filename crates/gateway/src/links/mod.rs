@@ -28,8 +28,8 @@ use timestone_seda::{
 use timestone_session::{Engine, limits as session};
 use timestone_types::{ClusterId, ShardId, Timestamp};
 use timestone_wire::{
-    Envelope, ErrorReply, Frame, Frames, Hello, Kind, MapIs, MapPull, Message, ProtocolVersion,
-    RequestId, Role, SERVER_ITSELF, Welcome,
+    Envelope, ErrorReply, Frame, Frames, Hello, Kind, MapIs, MapPull, Message, PROTOCOL,
+    ProtocolVersion, RequestId, Role, SERVER_ITSELF, Welcome,
 };
 
 use self::link::{LinkState, ServerLink};
@@ -147,6 +147,7 @@ impl ServerLinks {
                 engine.disconnected(now, shard);
             }
             if stands && !engine.shards().is_connected(shard) {
+                engine.shards_mut().speaks(shard, self.protocol_over(path));
                 engine.connected(now, shard);
             }
         }
@@ -194,6 +195,12 @@ impl ServerLinks {
             }
             ShardPath::Nowhere => false,
         }
+    }
+
+    /// The version of the protocol that is spoken over a path that stands.
+    fn protocol_over(&self, path: ShardPath) -> ProtocolVersion {
+        let link = self.links.iter().find(|link| path == ShardPath::Server(link.server));
+        link.map_or(PROTOCOL.1, |link| link.protocol)
     }
 
     /// Each shard is connected in the engine exactly while its path stands.
@@ -386,6 +393,7 @@ impl ServerLinks {
     ) {
         let link = &mut self.links[index];
         (link.state, link.attempts) = (LinkState::Up(reply_to), 0);
+        link.protocol = protocol;
         link.idle.renewed();
         tracing::debug!(server = %link.server, address = %link.address, "a link stands");
         for &shard in &link.shards {

@@ -75,10 +75,9 @@ pub(super) struct Contents {
     /// Ids under which something is left: what a conversion has begun, or has moved.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) left_places: BTreeSet<u32>,
-    /// Keyspaces whose index was changed here: the id of each, the one under which it is kept, and
-    /// since when, in nanoseconds.
+    /// Keyspaces whose index was changed here: the id of each, and the one under which it is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) places: Vec<(u32, u32, u64)>,
+    pub(super) places: Vec<(u32, u32)>,
     /// Logs by the name of their folder.
     #[serde(default)]
     pub(super) logs: BTreeMap<String, LogContents>,
@@ -175,10 +174,9 @@ impl Contents {
     }
 
     fn all_places(&self) -> impl Iterator<Item = KeyspacePlace> {
-        self.places.iter().map(|&(keyspace, kept_as, since)| KeyspacePlace {
+        self.places.iter().map(|&(keyspace, kept_as)| KeyspacePlace {
             keyspace: KeyspaceId::new(keyspace),
             kept_as: KeyspaceId::new(kept_as),
-            since: Timestamp::from_nanos(since),
         })
     }
 
@@ -273,7 +271,7 @@ mod tests {
             emptying: BTreeSet::new(),
             places_given: 3,
             left_places: [5].into(),
-            places: vec![(5, KeyspaceId::place(3, true).get(), 77)],
+            places: vec![(5, KeyspaceId::place(3, true).get())],
             logs: [("thread-0".to_owned(), log)].into(),
         }
     }
@@ -283,7 +281,7 @@ mod tests {
         let sealed = contents().encode().unwrap();
         let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nfrugal = [3]\nunlogged = true\nclients = \
             [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
-            8\nrun = [9, 18446744073709551615, 7]\nplaces_given = 3\nleft_places = [5]\nplaces = [[5, 805306371, 77]]\n\n[logs.thread-0]\nfiles = \
+            8\nrun = [9, 18446744073709551615, 7]\nplaces_given = 3\nleft_places = [5]\nplaces = [[5, 805306371]]\n\n[logs.thread-0]\nfiles = \
             [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(
@@ -310,10 +308,10 @@ mod tests {
     fn places_that_make_no_sense_are_refused() {
         let place = |number| KeyspaceId::place(number, true).get();
         let refused = [
-            Contents { places: vec![(5, 6, 0)], ..contents() },
-            Contents { places: vec![(5, place(4), 0)], ..contents() },
-            Contents { places: vec![(place(1), place(2), 0)], ..contents() },
-            Contents { places: vec![(5, place(1), 0), (5, place(2), 0)], ..contents() },
+            Contents { places: vec![(5, 6)], ..contents() },
+            Contents { places: vec![(5, place(4))], ..contents() },
+            Contents { places: vec![(place(1), place(2))], ..contents() },
+            Contents { places: vec![(5, place(1)), (5, place(2))], ..contents() },
             Contents { left_places: [place(3)].into(), ..contents() },
             Contents { left_places: [place(4)].into(), ..contents() },
         ];

@@ -57,9 +57,9 @@ impl Manifest {
     pub(crate) fn moved(&self, place: KeyspacePlace) -> Result<(), ServerError> {
         self.change(|contents| {
             let earlier = contents.kept_places().of(place.keyspace);
-            contents.places.retain(|&(keyspace, ..)| keyspace != place.keyspace.get());
-            let KeyspacePlace { keyspace, kept_as, since } = place;
-            contents.places.push((keyspace.get(), kept_as.get(), since.as_nanos()));
+            contents.places.retain(|&(keyspace, _)| keyspace != place.keyspace.get());
+            let KeyspacePlace { keyspace, kept_as } = place;
+            contents.places.push((keyspace.get(), kept_as.get()));
             contents.left_places.remove(&kept_as.get());
             contents.left_places.insert(earlier.get());
             true

@@ -8,7 +8,9 @@ use timestone_session::{
 };
 use timestone_types::limits::PLACED_WITHIN;
 use timestone_types::{AbortKind, ClientId, Sequence, ShardId, Timestamp, TxnId, Version};
-use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
+use timestone_wire::{
+    Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, PROTOCOL, ProtocolVersion, RequestId,
+};
 
 use crate::Requests;
 use crate::world::{Application, Outcome, SPACE, World, pending, world, world_with};
@@ -115,6 +117,24 @@ fn what_a_session_does_after_a_cancelled_put_comes_after_what_it_left_to_its_sha
     let txn = world.begin(session);
     let begin = world.host.engine.begin_timestamp(txn).unwrap();
     assert!(begin > asked.saturating_add(PLACED_WITHIN), "{begin} {asked}");
+}
+
+/// Its server is updated meanwhile, and would choose another timestamp for it.
+#[test]
+fn a_put_that_was_given_up_before_it_was_left_to_its_shard_is_not_left_to_it_later() {
+    let mut world = world(1);
+    let session = world.session();
+    world.host.engine.shards_mut().speaks(ShardId::new(0), ProtocolVersion(5));
+    world.cut[0] = true;
+    let (_, begun) = world.begin_write(session, b"k", b"old", Condition::Always, plain());
+    world.host.engine.cancel(begun.unwrap());
+    world.pass(PLACED_WITHIN / 5);
+    world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"new");
+    world.host.engine.shards_mut().speaks(ShardId::new(0), PROTOCOL.1);
+    world.cut[0] = false;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.host.engine.unresolved(), 0, "nothing is asked any more");
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"new"[..]));
 }
 
 #[test]

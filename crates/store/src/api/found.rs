@@ -80,13 +80,18 @@ pub enum ReadOutcome {
     Failed(StoreError),
 }
 
-/// Where a scan goes on. Cursors survive growth of the index, and restarts.
+/// Where a scan goes on: the first bits of a key's hash. Cursors survive growth of the index, and
+/// restarts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ScanCursor(pub u64);
 
 impl ScanCursor {
     /// The beginning.
     pub const START: Self = Self(0);
+    /// Bits of a position in a store; whoever hands cursors out has room above them.
+    pub(crate) const BITS: u32 = 42;
+    /// Bits of a hash that a position does not have: keys that differ in them alone go together.
+    pub(crate) const BELOW: u32 = u64::BITS - Self::BITS;
 }
 
 /// How much one answer of a scan holds at most: a position with more keys than that comes whole all

@@ -14,8 +14,6 @@ use crate::api::{AsOf, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 
 /// Entries that walks look at in one pump, about.
 const WALKED_AT_ONCE: usize = 4096;
-/// Bits of a hash that are no part of a position: cursors have 42 bits, as those of other stores.
-const BELOW_POSITION: u32 = 22;
 
 /// What a walk collects.
 enum Kind {
@@ -44,7 +42,7 @@ enum Walked {
 }
 
 const fn position_of(entry: &Entry) -> u64 {
-    entry.hash >> BELOW_POSITION
+    entry.hash >> ScanCursor::BELOW
 }
 
 /// Whether the entry shows a value.
@@ -66,7 +64,7 @@ impl Walk {
     ) -> Self {
         let kind = Kind::Scan { limit, keys: KeyList::default(), bytes: 0, is_whole: false };
         // A cursor behind the last position finds nothing.
-        let from = cursor.0.saturating_mul(1 << BELOW_POSITION);
+        let from = cursor.0.saturating_mul(1 << ScanCursor::BELOW);
         Self { token, keyspace, as_of, kind, from }
     }
 

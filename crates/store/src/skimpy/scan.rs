@@ -68,7 +68,8 @@ impl Scans {
         as_of: Option<AsOf>,
         token: ReadToken,
     ) {
-        self.begin(keyspace, cursor.0, Wants::Keys(limit), as_of, token);
+        let from = cursor.0.saturating_mul(1 << ScanCursor::BELOW);
+        self.begin(keyspace, from, Wants::Keys(limit), as_of, token);
     }
 
     /// Begins a count.
@@ -205,7 +206,7 @@ impl BucketScan {
                     self.ahead.pop_front();
                 }
                 Taken::Waits => return false,
-                Taken::Full(next) => return self.answer(Some(ScanCursor(next)), serving),
+                Taken::Full(next) => return self.answer(Some(next), serving),
             }
         }
     }
@@ -227,9 +228,11 @@ impl BucketScan {
             self.found += pending.len() as u64;
             return Taken::All;
         };
-        // All keys of one hash go together.
+        // All keys of one position go together: they are in one bucket.
         while let Some(&(hash, ..)) = pending.front() {
-            let same = pending.iter().take_while(|(other, ..)| *other == hash).count();
+            let position = position_of(hash);
+            let is_same = |other: &KeyHash| position_of(*other) == position;
+            let same = pending.iter().take_while(|(other, ..)| is_same(other)).count();
             let unknown = pending.iter().take(same).position(|(_, key, _)| key.is_none());
             if let Some(unknown) = unknown {
                 pending.swap(0, unknown);
@@ -258,13 +261,13 @@ impl BucketScan {
             let too_much = self.keys.len() + same > limit.keys as usize
                 || self.key_bytes + bytes > limit.bytes;
             if too_much && !self.keys.is_empty() {
-                return Taken::Full(hash.0);
+                return Taken::Full(ScanCursor(position));
             }
             for (_, key, _) in pending.drain(..same) {
                 self.keys.push(&key.unwrap_or_default());
             }
             self.key_bytes += bytes;
-            self.cursor = hash.0.saturating_add(1);
+            self.cursor = (position + 1).saturating_mul(1 << ScanCursor::BELOW);
         }
         Taken::All
     }
@@ -282,11 +285,15 @@ impl BucketScan {
     }
 }
 
+const fn position_of(hash: KeyHash) -> u64 {
+    hash.0 >> ScanCursor::BELOW
+}
+
 enum Taken {
     All,
     Waits,
     /// The page is full: where the next one begins.
-    Full(u64),
+    Full(ScanCursor),
 }
 
 /// Keys in the order of their hashes: their bytes, or the record of the gathering that knows where

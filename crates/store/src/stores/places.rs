@@ -9,15 +9,15 @@
 //! one all the while. An id is used once: what is left under an earlier one is behind a fence.
 //!
 //! Keys are walked in the order of their hashes, and a key has another hash under another id. So a
-//! walk at a time before the keyspace was moved cannot go on: it would miss keys. It is told that its
-//! snapshot is too old.
+//! walk that began under another id, here before the keyspace was moved or at another server, cannot
+//! go on: it would miss keys. Cursors carry a mark of the id that they were made under, and a walk
+//! with another mark is told that its snapshot is too old.
 //!
 //! Invariant: ids of this kind never come from outside, and never leave.
 
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp};
+use timestone_types::{HashSeed, KeyRef, KeyspaceId};
 
 use crate::api::ScanCursor;
-use crate::error::StoreError;
 
 /// Where what is asked for under an id of the kind that is never told is looked for: nothing is
 /// there, and no number of a directory is zero.
@@ -30,8 +30,34 @@ pub struct KeyspacePlace {
     pub keyspace: KeyspaceId,
     /// The id under which it is kept.
     pub kept_as: KeyspaceId,
-    /// All that anybody had asked for under another one lies below this.
-    pub since: Timestamp,
+}
+
+/// A mark of the id under which a walk goes on, above the bits of a position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WalkMark(u64);
+
+impl WalkMark {
+    /// Marks of places; the gateway's cursors have five bits left for them.
+    const COUNT: u64 = 31;
+    /// Of a keyspace that is kept under its own id, as cursors are everywhere.
+    pub(super) const NONE: Self = Self(0);
+
+    fn of(place: KeyspaceId) -> Self {
+        let which = 2 * u64::from(place.number()) + u64::from(place.is_frugal());
+        Self(1 + which % Self::COUNT)
+    }
+
+    /// A position as it leaves.
+    pub(super) fn put_on(self, position: ScanCursor) -> ScanCursor {
+        debug_assert!(position.0 >> ScanCursor::BITS == 0, "a position has so many bits");
+        ScanCursor(position.0 | self.0 << ScanCursor::BITS)
+    }
+
+    /// The position of a cursor that has this mark; the beginning has none.
+    pub(super) fn take_off(self, cursor: ScanCursor) -> Option<ScanCursor> {
+        let is_mine = cursor == ScanCursor::START || cursor.0 >> ScanCursor::BITS == self.0;
+        is_mine.then(|| ScanCursor(cursor.0 & ((1 << ScanCursor::BITS) - 1)))
+    }
 }
 
 /// See the module.
@@ -83,22 +109,9 @@ impl Places {
         self.moved.get(index)
     }
 
-    /// Whether a walk over a keyspace may go on from here.
-    ///
-    /// # Errors
-    /// [`StoreError::TooOld`]: it began when the keyspace was kept under another id.
-    pub(super) fn check_walk(
-        &self,
-        keyspace: KeyspaceId,
-        cursor: ScanCursor,
-        at: Timestamp,
-    ) -> Result<(), StoreError> {
-        match self.moved(keyspace) {
-            Some(place) if cursor != ScanCursor::START && at < place.since => {
-                Err(StoreError::TooOld { at, watermark: place.since })
-            }
-            _ => Ok(()),
-        }
+    /// What cursors of a keyspace are marked with.
+    pub(super) fn walk_mark(&self, keyspace: KeyspaceId) -> WalkMark {
+        self.moved(keyspace).map_or(WalkMark::NONE, |place| WalkMark::of(place.kept_as))
     }
 
     /// A key as it is kept.
@@ -127,10 +140,9 @@ mod tests {
     const MOVED: KeyspaceId = KeyspaceId::numbered(3, false);
     const OTHER: KeyspaceId = KeyspaceId::numbered(4, false).frugal();
     const PLACE: KeyspaceId = KeyspaceId::place(1, true);
-    const SINCE: Timestamp = Timestamp::from_nanos(50);
 
     fn places() -> Places {
-        Places::new([KeyspacePlace { keyspace: MOVED, kept_as: PLACE, since: SINCE }])
+        Places::new([KeyspacePlace { keyspace: MOVED, kept_as: PLACE }])
     }
 
     #[test]
@@ -151,12 +163,21 @@ mod tests {
             assert_eq!(places.told(vec![NOWHERE]), []);
         }
     }
+
     #[test]
-    fn a_walk_that_began_before_the_move_is_too_old_to_go_on() {
-        let (before, middle) = (SINCE.previous(), ScanCursor(9));
-        let ask = |keyspace, cursor, at| places().check_walk(keyspace, cursor, at).is_ok();
-        assert!(!ask(MOVED, middle, before));
-        assert!(ask(MOVED, middle, SINCE) && ask(MOVED, ScanCursor::START, before));
-        assert!(ask(OTHER, middle, before));
+    fn a_walk_that_began_under_another_id_is_not_gone_on_with() {
+        let again = KeyspacePlace { keyspace: MOVED, kept_as: KeyspaceId::place(2, true) };
+        let marks = [Places::default(), places(), Places::new([again])]
+            .map(|places| places.walk_mark(MOVED));
+        assert_eq!(places().walk_mark(OTHER), WalkMark::NONE);
+        let last = ScanCursor((1 << ScanCursor::BITS) - 1);
+        for one in marks {
+            assert_eq!(one.take_off(ScanCursor::START), Some(ScanCursor::START));
+            assert!(one.put_on(last).0 < 1 << 47, "it fits the gateway's cursors");
+            for other in marks {
+                let gone_on = other.take_off(one.put_on(last));
+                assert_eq!(gone_on, (one == other).then_some(last), "{one:?} {other:?}");
+            }
+        }
     }
 }

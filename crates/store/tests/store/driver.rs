@@ -317,6 +317,7 @@ impl<S: Store> Driver<S> {
         self.store.scan(space, cursor, limit, at(nanos), token).expect("scan");
         self.until(|event| match event {
             StoreEvent::ScanDone { token: found, keys, next } if *found == token => {
+                assert!(next.is_none_or(|next| next.0 < 1 << 47), "the gateway has so many bits");
                 Some((core::mem::take(keys), *next))
             }
             _ => None,

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use timestone_flash::MemoryMedia;
 use timestone_store::prelude::*;
 use timestone_store::{
-    Capabilities, Dram, Figure, Lookup, Mftl, MftlConfig, OpenFrugal, Opening, RangeCheck,
-    ReadToken, Skimpy, SkimpyConfig, StoreError, Stores,
+    AsOf, Capabilities, Dram, Figure, KeyspacePlace, Lookup, Mftl, MftlConfig, OpenFrugal, Opening,
+    Places, RangeCheck, ReadToken, ScanCursor, ScanLimit, Skimpy, SkimpyConfig, StoreError, Stores,
 };
 use timestone_types::{KeyRange, KeyspaceId, Timestamp, Version};
 
@@ -20,6 +20,9 @@ use crate::model::{Life, Model, Op, ops, run};
 
 /// A keyspace whose index is on flash.
 const FRUGAL: KeyspaceId = KeyspaceId::numbered(7, false).frugal();
+
+/// A keyspace that is kept under another id.
+const MOVED: KeyspaceId = KeyspaceId::numbered(20, false);
 
 /// The devices of a shard; the second one is made with the first write for it.
 #[derive(Clone)]
@@ -111,6 +114,65 @@ fn every_kind_of_keyspace_behaves_as_its_store_does() {
         run_in(SPACE, || OnFlash(Devices::both(cache_bytes)));
     }
     run_in(SPACE, || OnFlash(Devices::new(0)));
+}
+
+/// The same for keyspaces that are kept under other ids, in the store with its index on flash or in
+/// the other one.
+struct Elsewhere {
+    devices: Devices,
+    is_frugal: bool,
+}
+
+impl Factory for Elsewhere {
+    type Store = Stores;
+    type Report = ();
+
+    const CAPABILITIES: Capabilities = OnFlash::CAPABILITIES;
+
+    fn open(self) -> Result<(Stores, ()), StoreError> {
+        // The second one is the keyspace beside it that is tried, too.
+        let moved = [MOVED, KeyspaceId::new(MOVED.get() ^ 3)].into_iter().zip(3..);
+        let places = moved.map(|(keyspace, number)| KeyspacePlace {
+            keyspace,
+            kept_as: KeyspaceId::place(number, self.is_frugal),
+        });
+        Ok((self.devices.open().with_places(Places::new(places)), ()))
+    }
+}
+
+#[test]
+fn a_keyspace_that_is_kept_elsewhere_behaves_as_the_store_there_does() {
+    for is_frugal in [false, true] {
+        run_in(MOVED, || Elsewhere { devices: Devices::both(0), is_frugal });
+    }
+}
+
+#[test]
+fn a_scan_goes_on_only_where_the_keyspace_is_kept_as_it_was() {
+    let moved = |number| {
+        let kept_as = KeyspaceId::place(number, true);
+        Devices::both(0)
+            .open()
+            .with_places(Places::new([KeyspacePlace { keyspace: SPACE, kept_as }]))
+    };
+    let mut stores = [Devices::both(0).open(), moved(1), moved(2)].map(|stores| {
+        let mut driver = Driver::new(stores);
+        for key in 0..20u64 {
+            driver.put(&key.to_be_bytes(), 10, b"value");
+        }
+        driver
+    });
+    let limit = ScanLimit { keys: 5, bytes: 1 << 20 };
+    for from in 0..stores.len() {
+        let (_, next) = stores[from].page(SPACE, 20, ScanCursor::START, limit);
+        let cursor = next.expect("there are more");
+        for (to, driver) in stores.iter_mut().enumerate() {
+            let as_of = AsOf { at: at(20), judged: at(20) };
+            let goes_on = driver.store.scan_as_of(SPACE, cursor, limit, as_of, ReadToken(77));
+            assert_eq!(goes_on.is_ok(), from == to, "{from} {to} {goes_on:?}");
+            driver.pumps(5);
+        }
+    }
 }
 
 impl Life for Devices {

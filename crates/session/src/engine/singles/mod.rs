@@ -222,7 +222,14 @@ impl Singles {
             }
             is_sent
         } else {
-            single.copies.are_placed |= single.may_be_placed() && context.places_puts(single.shard);
+            let places = context.places_puts(single.shard);
+            single.copies.are_placed |= single.may_be_placed() && places;
+            if single.copies.are_placed && !places {
+                // It may have been placed, and this server chooses no timestamps: it says at which
+                // one, or puts it at the last one that was left to another.
+                single.commit = single.last_chance();
+                single.copies.next_round_elsewhere();
+            }
             Self::send_to(context, slot, single, single.shard, single.copies.round)
         };
         single.times.due = Timestamp::MAX;

@@ -223,6 +223,12 @@ impl Copies {
         debug_assert_eq!(self.are_nowhere(), !self.doubtful, "several copies stay doubtful");
     }
 
+    /// Copies from now on ask for the timestamp that they say; earlier ones may be answered yet.
+    pub(super) fn next_round_elsewhere(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.are_placed = false;
+    }
+
     /// Every copy was answered.
     fn are_nowhere(self) -> bool {
         !self.unanswered && !self.doubtful
@@ -366,7 +372,10 @@ impl Single {
     /// nothing.
     pub(super) fn may_be_placed(&self) -> bool {
         let WriteOptions { condition, keep_expiry, return_previous, .. } = self.write;
-        self.want == Want::Put && condition == Expected::Always && !keep_expiry && !return_previous
+        // What its session does since it was given up lies above what was left to the shard by then.
+        let is_left = self.result.is_none() || self.copies.are_placed;
+        let depends = condition != Expected::Always || keep_expiry || return_previous;
+        self.want == Want::Put && is_left && !depends
     }
 
     /// The highest timestamp at which a copy of it may take place that was sent.

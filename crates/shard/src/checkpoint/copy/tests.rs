@@ -234,8 +234,7 @@ fn moved_through_power_cuts(from: KeyspaceId, seed: u64) -> Result<(), String> {
         let left = world.answers(id, at(END));
         assert!(left.iter().all(|answer| answer.starts_with("Absent")), "{left:?}");
     }
-    let since = at(END);
-    let places = Places::new([KeyspacePlace { keyspace: from, kept_as: to, since }]);
+    let places = Places::new([KeyspacePlace { keyspace: from, kept_as: to }]);
     world.store = open(&world.full, &world.frugal).with_places(places);
     world.store.advance_watermark(watermark);
     assert!(world.answers(from, watermark) == before, "by its own id");

@@ -248,7 +248,10 @@ impl RecentAccess {
     }
 
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        now >= self.rotate_at || self.table.young() >= self.most_young
+        // What would become the low-water timestamp does not lie ahead of the clock, or writers with
+        // right clocks would be refused for as long as it does.
+        let is_full = self.table.young() >= self.most_young && self.old_maximum <= now;
+        now >= self.rotate_at || is_full
     }
 
     /// Ends a generation: drops what was old already, except the records of `held` keys (those with a prepared or
