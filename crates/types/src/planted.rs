@@ -49,6 +49,8 @@ pub enum Bug {
     ForgetsTornPages,
     /// A block is erased before the chains that were rewritten for it are durable.
     ErasesBeforeDurable,
+    /// A record of the log's tail is dropped for a version that lies above the watermark.
+    JudgesAboveWatermark,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind

@@ -56,6 +56,8 @@ pub(super) struct Buckets {
     /// By block: the sequence number of the page with which its life in the log began; [`NOT_LOG`]
     /// for others.
     lives: Vec<u64>,
+    /// Blocks of the log that were given up to be erased.
+    retired: u64,
     clock: u64,
     /// When the head of a staged value was linked last.
     large_linked: u64,
@@ -73,6 +75,7 @@ impl Buckets {
             older: BTreeMap::new(),
             scars: BTreeSet::new(),
             lives: Vec::new(),
+            retired: 0,
             clock: 1,
             large_linked: 0,
         }
@@ -157,6 +160,16 @@ impl Buckets {
         began != NOT_LOG && began <= sequence
     }
 
+    /// A block of the log is about to be erased: pointers into it lead nowhere from here on.
+    pub(super) fn retire(&mut self) {
+        self.retired += 1;
+    }
+
+    /// How many blocks of the log were about to be erased by now.
+    pub(super) fn retired(&self) -> u64 {
+        self.retired
+    }
+
     /// A block with these pages is erased.
     pub(super) fn erased(&mut self, block: BlockId, first: u32, pages: u32) {
         if let Some(life) = self.lives.get_mut(block.0 as usize) {
@@ -165,6 +178,11 @@ impl Buckets {
         while let Some(&page) = self.scars.range(first..first + pages).next() {
             self.scars.remove(&page);
         }
+        // Whoever has put a bucket in pieces meanwhile may have met what was dead there.
+        self.older.retain(|_, older| {
+            older.retain(|place| !(first..first + pages).contains(&place.page));
+            !older.is_empty()
+        });
     }
 
     /// A record is the newest of its bucket now.

@@ -151,6 +151,8 @@ pub(super) struct Search {
     /// The next of the older beginnings.
     root: usize,
     finished: bool,
+    /// A pointer led nowhere.
+    pub(super) vanished: bool,
     pub(super) best: Option<Best>,
     /// The youngest version met, and whether it is known to be the key's.
     youngest: Youngest,
@@ -178,6 +180,7 @@ impl Search {
             prior: known.map(|_| ChainCursor::at(buckets.head(bucket))),
             root: 0,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
+            vanished: false,
             best: None,
             youngest: Youngest::NONE,
             met: 0,
@@ -190,10 +193,11 @@ impl Search {
     /// The page to look at next; `None` at the end.
     pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
         while !self.finished {
-            if self.cursor.page != NO_PAGE
-                && is_there(self.cursor.page, self.cursor.from, buckets, blocks)
-            {
-                return Some(self.cursor.page);
+            if self.cursor.page != NO_PAGE {
+                if is_there(self.cursor.page, self.cursor.from, buckets, blocks) {
+                    return Some(self.cursor.page);
+                }
+                self.vanished = true;
             }
             self.cut(buckets);
         }
@@ -226,6 +230,7 @@ impl Search {
     ) -> Result<(), &'static str> {
         let (page, sequence) = (self.cursor.page, layout::sequence(bytes));
         if sequence > self.cursor.from {
+            self.vanished = true;
             self.cut(buckets);
             return Ok(());
         }
@@ -281,13 +286,8 @@ impl Search {
         let mistrusted = self.mistrusts(links);
         if !self.youngest_known {
             if self.met == 0 || record.version > self.youngest.version {
-                self.youngest = Youngest {
-                    version: record.version,
-                    page: place.page,
-                    tombstone: record.kind.is_tombstone(),
-                    may_expire: !record.expires_at.is_never(),
-                    exact: self.met == 0 && self.root == 0,
-                };
+                let exact = self.met == 0 && self.root == 0;
+                self.youngest = Youngest::of(record, place.page, exact);
             }
             self.met += 1;
             self.youngest_known = !mistrusted;
@@ -340,6 +340,8 @@ pub(super) struct Gathering {
     cursor: ChainCursor,
     root: usize,
     finished: bool,
+    /// A pointer led nowhere.
+    pub(super) vanished: bool,
     /// It ends before this record.
     until: Option<RecordPlace>,
     /// It has met that record.
@@ -360,6 +362,7 @@ impl Gathering {
             cursor: ChainCursor::at(buckets.head(bucket)),
             root: 0,
             finished: false,
+            vanished: false,
             until,
             joined: false,
             began: buckets.now(),
@@ -371,10 +374,11 @@ impl Gathering {
     /// The page to look at next; `None` at the end.
     pub(super) fn page(&mut self, buckets: &Buckets, blocks: &Blocks) -> Option<u32> {
         while !self.finished {
-            if self.cursor.page != NO_PAGE
-                && is_there(self.cursor.page, self.cursor.from, buckets, blocks)
-            {
-                return Some(self.cursor.page);
+            if self.cursor.page != NO_PAGE {
+                if is_there(self.cursor.page, self.cursor.from, buckets, blocks) {
+                    return Some(self.cursor.page);
+                }
+                self.vanished = true;
             }
             self.cut(buckets);
         }
@@ -400,6 +404,7 @@ impl Gathering {
     ) -> Result<(), &'static str> {
         let (page, sequence) = (self.cursor.page, layout::sequence(bytes));
         if sequence > self.cursor.from {
+            self.vanished = true;
             self.cut(buckets);
             return Ok(());
         }

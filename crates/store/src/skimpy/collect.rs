@@ -36,6 +36,7 @@ use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
+use super::tail::{self, Fate};
 use super::victim::{Emptied, SetAside, TailVictim, read_on};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
@@ -104,7 +105,8 @@ impl TailCollector {
         let works = |victim: &TailVictim| {
             let pages = blocks.get(victim.block).readable;
             let unread = !victim.reading && victim.next_page < pages;
-            unread || victim.is_empty(pages) || (!victim.fences.is_empty() && !is_stalled)
+            let moves = victim.is_read(pages) && !victim.moving.is_empty();
+            unread || moves || victim.is_empty(pages) || (!victim.fences.is_empty() && !is_stalled)
         };
         self.victim.as_ref().is_some_and(works)
             || self.parts.has_work(blocks)
@@ -246,11 +248,7 @@ impl TailCollector {
                         let fence = Fence { version: record.version, page: id.0 };
                         victim.fences.push((record.keyspace, fence));
                     }
-                    Some(record) => {
-                        let bucket = core.buckets.of(record.hash);
-                        victim.buckets.insert(bucket);
-                        victim.all_buckets.insert(bucket);
-                    }
+                    Some(record) => victim.met(&record, id.0, core),
                     None => {
                         core.kit.volume.corrupt += 1;
                         victim.damaged = true;
@@ -295,6 +293,7 @@ impl TailCollector {
         self.failed.pump(&mut self.aside.buckets, core);
         self.read_victim(core);
         self.move_fences(core);
+        self.move_known(serving);
         self.write_waiting(serving);
         self.gather_more(serving);
         self.finish_victim(serving.core);
@@ -382,6 +381,39 @@ impl TailCollector {
                 core.spaces.ensure(keyspace).add_fence(Fence { page: to.0, ..known });
             }
             victim.fences.pop();
+        }
+    }
+
+    /// Moves what memory knows to be wanted out of the log's tail. Where it knows that no more, or there
+    /// is no room, the buckets are gathered.
+    fn move_known(&mut self, serving: &mut ServingWalks<'_>) {
+        let Some(victim) = &mut self.victim else { return };
+        let core = &mut *serving.core;
+        if !victim.is_read(core.kit.volume.blocks.get(victim.block).readable) {
+            return;
+        }
+        let before = core.kit.volume.writer.ordinal(StreamId::Hot);
+        while let Some((bucket, mut records)) = victim.moving.pop_first() {
+            if victim.buckets.contains(&bucket) {
+                continue;
+            }
+            records.retain(|one| one.fate(core) != Fate::Dead);
+            let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
+            let asks = records.is_empty()
+                || records.iter().any(|one| one.fate(core) == Fate::Asks)
+                || self.jobs.contains_key(&bucket)
+                || !core.buckets.older(bucket).is_empty()
+                || !rewrite::has_room_at_all(lengths(), core);
+            if asks {
+                victim.buckets.insert(bucket);
+                continue;
+            }
+            victim.own += lengths().sum::<usize>() as u64;
+            tail::append(bucket, &records, core);
+            serving.reads.rewritten(bucket);
+        }
+        if let Some(round) = &mut self.round {
+            round.won -= rewrite::grown_since(before, core) as i64;
         }
     }
 
@@ -630,6 +662,8 @@ impl TailCollector {
             self.aside.buckets.extend(victim.all_buckets);
             return;
         }
+        core.left_log(victim.records, victim.bytes, victim.superseded);
+        core.translations.set_horizon(victim.youngest);
         self.emptied(block, victim.forgets, victim.all_buckets, core);
         let block_bytes = block_bytes(core.kit.volume.geometry());
         self.won_before = block_bytes.saturating_sub(victim.own);
@@ -677,6 +711,7 @@ impl TailCollector {
             let in_order = !forgets || (at == 0 && self.erasing.is_empty());
             if durable && in_order && volume.blocks.get(block).readers == 0 {
                 self.erasing.push(self.emptied.remove(at));
+                core.buckets.retire();
                 volume.erase(block);
             } else {
                 at += 1;

@@ -67,7 +67,7 @@ pub(super) struct FrugalContents {
     pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
     /// Blocks of records, the oldest first.
     pub(super) log: VecDeque<BlockId>,
-    /// Records in chains.
+    /// Records in blocks of the log.
     pub(super) records: u64,
     pub(super) record_bytes: u64,
     /// About how many of them a younger version supersedes, as far as that was known when it came.
@@ -207,13 +207,7 @@ impl FrugalContents {
         if known.is_some_and(|known| !known.version.is_zero()) {
             self.superseded_bytes += record.bytes() as u64;
         }
-        let newest = Youngest {
-            version,
-            page: page.0,
-            tombstone: record.kind.is_tombstone(),
-            may_expire: !record.expires_at.is_never(),
-            exact: true,
-        };
+        let newest = Youngest::of(&record, page.0, true);
         match known {
             // It has another head now: the parts of the old one are about to go.
             Some(known) if known.version == version && !is_planted!(KeepsOldHead) => {
@@ -245,6 +239,30 @@ impl FrugalContents {
             self.buckets.begun(block, layout::sequence(bytes));
         }
         Some(page)
+    }
+
+    /// Whether a bucket's chain begins in a block, or one of its pieces may.
+    pub(super) fn begins_in(&self, bucket: u32, block: BlockId) -> bool {
+        let head = self.buckets.head(bucket);
+        !self.buckets.older(bucket).is_empty()
+            || (head != NO_PAGE && self.kit.volume.blocks.of(PageId(head)) == block)
+    }
+
+    /// Records have left the log with their block, so many bytes of them known to be superseded.
+    pub(super) fn left_log(&mut self, records: u64, bytes: u64, superseded: u64) {
+        self.records = self.records.saturating_sub(records);
+        self.record_bytes = self.record_bytes.saturating_sub(bytes);
+        self.superseded_bytes = self.superseded_bytes.saturating_sub(superseded);
+    }
+
+    /// Appends a copy of a record, for which there is room; where it is now.
+    pub(super) fn append_copy(&mut self, record: &Record<'_>, name: Name) -> Youngest {
+        let page = self.append(record, name.check, Held::NOTHING, 0);
+        let page = page.expect("there was room for all of them");
+        self.records += 1;
+        self.record_bytes += record.bytes() as u64;
+        self.counts.moved += 1;
+        Youngest::of(record, page.0, true)
     }
 
     /// Memory of the index.

@@ -35,6 +35,7 @@ mod rewrite;
 mod scan;
 mod spaces;
 mod stats;
+mod tail;
 mod translations;
 mod victim;
 mod work;

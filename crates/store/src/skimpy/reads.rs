@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use timestone_flash::{BlockId, FlashError, PageId};
 use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 
+use super::buckets::Buckets;
 use super::chain::{Gathering, Search, SoughtKey, is_void};
 use super::contents::{FrugalContents, key_id};
 use super::translations::{Name, Youngest};
@@ -77,11 +78,25 @@ struct PendingWalk {
     task: Task,
     /// When it began, by the clock of links.
     began: u64,
+    /// Blocks that had been given up by then.
+    retired: u64,
     /// Its bucket was rewritten since.
     anew: bool,
 }
 
 impl PendingWalk {
+    /// Whether a pointer led it nowhere that may have led somewhere when it began: what was there is
+    /// dead for whoever begins now, and may be what this one was to find.
+    fn has_lost(&self, buckets: &Buckets) -> bool {
+        let vanished = match &self.task {
+            Task::Key(walk) => walk.search.vanished,
+            // What is rewritten is judged by what is there then.
+            Task::Bucket(Owner::Rewriting, _) => false,
+            Task::Bucket(_, gathering) => gathering.vanished,
+        };
+        vanished && self.retired != buckets.retired()
+    }
+
     fn bucket(&self) -> u32 {
         match &self.task {
             Task::Key(walk) => walk.search.bucket,
@@ -230,7 +245,9 @@ impl ServingWalks<'_> {
         if let Task::Bucket(_, gathering) = &mut task {
             gathering.from_memory = is_in_memory(gathering.head, &self.core.kit.volume);
         }
-        let walk = PendingWalk { task, began: self.core.buckets.now(), anew: false };
+        let buckets = &self.core.buckets;
+        let (began, retired) = (buckets.now(), buckets.retired());
+        let walk = PendingWalk { task, began, retired, anew: false };
         let slot = self.reads.keep(walk);
         self.advance(slot);
     }
@@ -239,30 +256,34 @@ impl ServingWalks<'_> {
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
         let FrugalContents { kit, buckets, translations, spaces, .. } = &mut *self.core;
-        if core::mem::take(&mut walk.anew) {
-            walk.began = buckets.now();
-            match &mut walk.task {
-                Task::Key(key) => {
-                    // What it is to see may have gone with the rewriting.
-                    if let Err(error) = spaces.marks.check_age(key.at) {
-                        self.reads.free.push(slot);
-                        return self.failed(walk, error);
+        loop {
+            if core::mem::take(&mut walk.anew) {
+                (walk.began, walk.retired) = (buckets.now(), buckets.retired());
+                match &mut walk.task {
+                    Task::Key(key) => {
+                        // What it is to see may have gone with the rewriting.
+                        if let Err(error) = spaces.marks.check_age(key.at) {
+                            self.reads.free.push(slot);
+                            return self.failed(walk, error);
+                        }
+                        let known = translations.peek(key.name);
+                        key.search = Search::new(key.search.bucket, key.at, known, buckets);
                     }
-                    let known = translations.peek(key.name);
-                    key.search = Search::new(key.search.bucket, key.at, known, buckets);
-                }
-                Task::Bucket(_, gathering) => {
-                    *gathering = Gathering::new(gathering.bucket, None, buckets);
-                    gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
+                    Task::Bucket(_, gathering) => {
+                        *gathering = Gathering::new(gathering.bucket, None, buckets);
+                        gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
+                    }
                 }
             }
-        }
-        loop {
             let blocks = &kit.volume.blocks;
             let page = match &mut walk.task {
                 Task::Key(key) => key.search.page(buckets, blocks),
                 Task::Bucket(_, gathering) => gathering.page(buckets, blocks),
             };
+            if walk.has_lost(buckets) {
+                walk.anew = true;
+                continue;
+            }
             let Some(page) = page else {
                 self.reads.free.push(slot);
                 return self.finish(walk);
@@ -593,7 +614,7 @@ fn look(
     task: &mut Task,
     bytes: &[u8],
     trusted: bool,
-    buckets: &super::buckets::Buckets,
+    buckets: &Buckets,
     blocks: &crate::kit::blocks::Blocks,
     buffers: &mut crate::kit::buffers::Buffers,
 ) -> Result<(), &'static str> {

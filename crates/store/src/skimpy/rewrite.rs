@@ -22,7 +22,6 @@ use super::contents::FrugalContents;
 use super::keep::{JudgedKey, KeepVerdict, KeptRecord};
 use super::translations::{Name, Youngest};
 use crate::kit::blocks::Blocks;
-use crate::kit::ledger::Held;
 use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
@@ -120,6 +119,11 @@ pub(super) fn spare(blocks: &Blocks) -> u32 {
     u32::midpoint(blocks.floor(), blocks.low_water())
 }
 
+/// Whether records of these lengths find room, whatever stays free.
+pub(super) fn has_room_at_all(lengths: impl Iterator<Item = usize>, core: &FrugalContents) -> bool {
+    has_room(lengths, 0, core)
+}
+
 /// Whether records of these lengths find room, and so many blocks stay free. What the open block has
 /// left counts as well: *otherwise* the last blocks would never be used, though a block of the log could
 /// be emptied into them.
@@ -205,7 +209,7 @@ pub(super) fn append_moved(
             }
             let gathered = &gathering.records[at];
             let exact = is_whole && first == at && !moved.contains_key(&name);
-            youngest_of(&gathering.record(gathered), gathered.place.page, exact)
+            Youngest::of(&gathering.record(gathered), gathered.place.page, exact)
         });
         core.translations.update(name, youngest);
     }
@@ -245,12 +249,15 @@ pub(super) fn append_displaced(
             let gathered = &gathering.records[at];
             match moved.get(&name).filter(|_| is_displaced(at)) {
                 Some(&copy) => Youngest { exact: false, ..copy },
-                None => youngest_of(&gathering.record(gathered), gathered.place.page, false),
+                None => Youngest::of(&gathering.record(gathered), gathered.place.page, false),
             }
         });
         core.translations.update(name, youngest);
     }
     let displaced = (0..gathering.records.len()).filter(|&at| is_displaced(at));
+    let bytes = |at: usize| gathering.record(&gathering.records[at]).bytes() as u64;
+    let gone = displaced.clone().map(bytes).fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one));
+    core.left_log(gone.0, gone.1, 0);
     forget(gathering, verdict, displaced, core);
 }
 
@@ -265,16 +272,6 @@ pub(super) fn has_room_for(
     has_room(kept.map(|kept| kept_bytes(gathering, kept)), 0, core)
 }
 
-fn youngest_of(record: &Record<'_>, page: u32, exact: bool) -> Youngest {
-    Youngest {
-        version: record.version,
-        page,
-        tombstone: record.kind.is_tombstone(),
-        may_expire: !record.expires_at.is_never(),
-        exact,
-    }
-}
-
 fn append(
     gathering: &Gathering,
     kept: &KeptRecord,
@@ -286,15 +283,10 @@ fn append(
         (record.kind, record.value) = (RecordKind::Tombstone, &[]);
     }
     record.links = Some(links);
-    let page = core.append(&record, kept.name.check, Held::NOTHING, 0);
-    let page = page.expect("there was room for all of them");
-    core.records += 1;
-    core.record_bytes += record.bytes() as u64;
-    core.counts.moved += 1;
-    youngest_of(&record, page.0, true)
+    core.append_copy(&record, kept.name)
 }
 
-/// Counts what is in the chain no more: records of these places.
+/// Notes what dies with records of these places, which are in the chain no more.
 fn forget(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -310,12 +302,9 @@ fn forget(
         .collect();
     for at in places {
         let record = record(at);
-        let bytes = record.bytes() as u64;
-        core.records -= 1.min(core.records);
-        core.record_bytes -= bytes.min(core.record_bytes);
         let kept = verdict.of(at);
         if kept.is_none() {
-            core.superseded_bytes -= bytes.min(core.superseded_bytes);
+            core.superseded_bytes = core.superseded_bytes.saturating_sub(record.bytes() as u64);
             core.counts.dropped_records += 1;
             core.counts.dropped_tombstones += u64::from(verdict.forgets_at(at));
         }

@@ -2,16 +2,37 @@
 //!
 //! An entry says that a version is its key's youngest; or that the key has none. It is *exact* when
 //! no other record of the key lies in front of it in the chain: then the pointers from there lead to
-//! all versions of the key. Bounded; what was used least lately goes first.
+//! all versions of the key.
+//!
+//! ```text
+//!   key ─► set of 16 places: found     ─► used once more
+//!                            not found ─► asked for once more: more often than the place that was used
+//!                                         least? ─► takes that place
+//! ```
+//!
+//! Bounded, and what is used most often stays: keys that come once do not push out those that come
+//! again. How often keys were asked for that have no place is counted by their hashes, several to a
+//! count. All counts are halved now and then, so that what was popular once goes.
 //!
 //! Invariant: an entry is true. Whoever links or rewrites a record of a key tells.
 
-use hashbrown::HashTable;
 use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version};
 
-use crate::layout::NO_PAGE;
+use crate::layout::{NO_PAGE, Record};
 
-const NONE: u32 = u32::MAX;
+/// Places of a set.
+const WAYS: usize = 16;
+/// Uses that are counted, at most.
+const MOST_USES: u8 = 63;
+/// Look-ups in a set for keys without a place until all counts there are halved.
+const ASKED: u16 = 512;
+/// Counts of a set for keys without a place.
+const ASKERS: usize = 64;
+/// Marks of a place.
+const TAKEN: u8 = 1;
+const TOMBSTONE: u8 = 2;
+const MAY_EXPIRE: u8 = 4;
+const EXACT: u8 = 8;
 
 /// What a key is known by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,175 +65,246 @@ impl Youngest {
         exact: true,
     };
 
+    /// By its record in a page.
+    pub(super) fn of(record: &Record<'_>, page: u32, exact: bool) -> Self {
+        Self {
+            version: record.version,
+            page,
+            tombstone: record.kind.is_tombstone(),
+            may_expire: !record.expires_at.is_never(),
+            exact,
+        }
+    }
+
     fn marks(self) -> u8 {
-        u8::from(self.tombstone) | u8::from(self.may_expire) << 1 | u8::from(self.exact) << 2
+        let mark = |is: bool, mark: u8| if is { mark } else { 0 };
+        TAKEN
+            | mark(self.tombstone, TOMBSTONE)
+            | mark(self.may_expire, MAY_EXPIRE)
+            | mark(self.exact, EXACT)
     }
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
-    hash: KeyHash,
     timestamp: Timestamp,
+    /// Of an older version that was linked; zero when none is noted.
+    behind: Timestamp,
     client: ClientId,
     keyspace: KeyspaceId,
     check: u32,
     page: u32,
-    /// The next one that was used earlier, and later.
-    earlier: u32,
-    later: u32,
-    marks: u8,
 }
 
 impl Entry {
+    const EMPTY: Self = Self {
+        timestamp: Timestamp::ZERO,
+        behind: Timestamp::ZERO,
+        client: Version::ZERO.client,
+        keyspace: KeyspaceId::DEFAULT,
+        check: 0,
+        page: NO_PAGE,
+    };
+
     fn new(name: Name, youngest: Youngest) -> Self {
         Self {
-            hash: name.hash,
             timestamp: youngest.version.timestamp,
+            behind: Timestamp::ZERO,
             client: youngest.version.client,
             keyspace: name.keyspace,
             check: name.check,
             page: youngest.page,
-            earlier: NONE,
-            later: NONE,
-            marks: youngest.marks(),
         }
     }
 
-    fn name(&self) -> Name {
-        Name { keyspace: self.keyspace, hash: self.hash, check: self.check }
+    fn version(&self) -> Version {
+        Version::new(self.timestamp, self.client)
     }
 
-    fn youngest(&self) -> Youngest {
+    fn youngest(&self, marks: u8) -> Youngest {
         Youngest {
-            version: Version::new(self.timestamp, self.client),
+            version: self.version(),
             page: self.page,
-            tombstone: self.marks & 1 != 0,
-            may_expire: self.marks & 2 != 0,
-            exact: self.marks & 4 != 0,
+            tombstone: marks & TOMBSTONE != 0,
+            may_expire: marks & MAY_EXPIRE != 0,
+            exact: marks & EXACT != 0,
         }
+    }
+
+    /// Another version is the youngest now, or the same one lies elsewhere.
+    fn change(&mut self, name: Name, youngest: Youngest, horizon: Timestamp) {
+        let (old, new) = (self.version(), youngest.version);
+        let behind = match new.cmp(&old) {
+            core::cmp::Ordering::Equal => self.behind,
+            // What was behind may be gone as well.
+            core::cmp::Ordering::Less => Timestamp::ZERO,
+            core::cmp::Ordering::Greater => {
+                let half = u64::midpoint(horizon.as_nanos(), new.timestamp.as_nanos());
+                if self.behind.as_nanos() < half { old.timestamp } else { self.behind }
+            }
+        };
+        *self = Self { behind, ..Self::new(name, youngest) };
     }
 }
 
-fn mixed(name: Name) -> u64 {
-    (name.hash.0 ^ u64::from(name.check) << 17 ^ u64::from(name.keyspace.get()))
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+/// Some places; a name has its place in one set alone.
+struct Set {
+    hashes: [KeyHash; WAYS],
+    entries: [Entry; WAYS],
+    marks: [u8; WAYS],
+    uses: [u8; WAYS],
+    /// How often keys were asked for that have no place.
+    askers: [u8; ASKERS],
+    /// All of that since counts were halved.
+    asked: u16,
+}
+
+impl Set {
+    const fn empty() -> Self {
+        Self {
+            hashes: [KeyHash(0); WAYS],
+            entries: [Entry::EMPTY; WAYS],
+            marks: [0; WAYS],
+            uses: [0; WAYS],
+            askers: [0; ASKERS],
+            asked: 0,
+        }
+    }
+
+    fn find(&self, name: Name) -> Option<usize> {
+        let is_it = |&at: &usize| {
+            let entry = &self.entries[at];
+            self.hashes[at] == name.hash
+                && self.marks[at] & TAKEN != 0
+                && (entry.check, entry.keyspace) == (name.check, name.keyspace)
+        };
+        (0..WAYS).find(is_it)
+    }
+
+    fn youngest(&self, at: usize) -> Youngest {
+        self.entries[at].youngest(self.marks[at])
+    }
+
+    fn change(&mut self, at: usize, name: Name, youngest: Youngest, horizon: Timestamp) {
+        self.entries[at].change(name, youngest, horizon);
+        self.marks[at] = youngest.marks();
+    }
+
+    fn asker(name: Name) -> usize {
+        // Other bits than those that chose the set.
+        (name.check as usize ^ (name.hash.0 >> 20) as usize) % ASKERS
+    }
+
+    /// A key without a place is asked for.
+    fn ask(&mut self, name: Name) {
+        let asker = &mut self.askers[Self::asker(name)];
+        *asker = (*asker + 1).min(MOST_USES);
+        self.asked += 1;
+        if self.asked >= ASKED {
+            self.asked = 0;
+            let counts = self.uses.iter_mut().chain(&mut self.askers);
+            counts.for_each(|count| *count /= 2);
+        }
+    }
+
+    /// A place for a key that has none, and how often it is used; nothing while all others are used more.
+    fn place(&self, name: Name) -> Option<(usize, u8)> {
+        let least = (0..WAYS).min_by_key(|&at| (self.marks[at] & TAKEN, self.uses[at]))?;
+        let uses = self.askers[Self::asker(name)];
+        let is_free = self.marks[least] & TAKEN == 0 || self.uses[least] <= uses;
+        is_free.then_some((least, uses))
+    }
+
+    fn take(&mut self, (at, uses): (usize, u8), name: Name, youngest: Youngest) {
+        self.hashes[at] = name.hash;
+        self.entries[at] = Entry::new(name, youngest);
+        self.uses[at] = uses;
+        self.marks[at] = youngest.marks();
+    }
 }
 
 /// The cache.
 pub(super) struct Translations {
-    entries: Vec<Entry>,
-    table: HashTable<u32>,
-    most: usize,
-    /// Used last, and first.
-    last: u32,
-    first: u32,
+    sets: Vec<Set>,
+    /// What lies in the log's tail is older.
+    horizon: Timestamp,
     pub(super) hits: u64,
     pub(super) misses: u64,
 }
 
 impl Translations {
-    /// Of at most so many keys, but some.
+    /// Of about so many keys, but some.
     pub(super) fn new(most: usize) -> Self {
-        Self {
-            entries: Vec::new(),
-            table: HashTable::new(),
-            most: most.clamp(16, NONE as usize - 1),
-            last: NONE,
-            first: NONE,
-            hits: 0,
-            misses: 0,
-        }
+        let sets = most.div_ceil(WAYS).clamp(1, u32::MAX as usize);
+        let sets = (0..sets).map(|_| Set::empty()).collect();
+        Self { sets, horizon: Timestamp::ZERO, hits: 0, misses: 0 }
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
-        let slots = (self.table.capacity() * 8 / 7).next_power_of_two();
-        (self.entries.capacity() * size_of::<Entry>() + slots * 5) as u64
+        (self.sets.capacity() * size_of::<Set>()) as u64
     }
 
-    fn find(&self, name: Name) -> Option<u32> {
-        let is_it = |&at: &u32| self.entries[at as usize].name() == name;
-        self.table.find(mixed(name), is_it).copied()
+    fn set_of(&self, name: Name) -> usize {
+        let mixed = (name.hash.0 ^ u64::from(name.check) << 17 ^ u64::from(name.keyspace.get()))
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (u128::from(mixed) * self.sets.len() as u128 >> 64) as usize
+    }
+
+    fn place_of(&self, name: Name) -> Option<(&Set, usize)> {
+        let set = &self.sets[self.set_of(name)];
+        set.find(name).map(|at| (set, at))
     }
 
     /// What is known of a key, without using it.
     pub(super) fn peek(&self, name: Name) -> Option<Youngest> {
-        self.find(name).map(|at| self.entries[at as usize].youngest())
+        self.place_of(name).map(|(set, at)| set.youngest(at))
+    }
+
+    /// What is known of a key, and the timestamp of an older version of it that was linked; zero when
+    /// none is noted.
+    pub(super) fn peek_behind(&self, name: Name) -> Option<(Youngest, Timestamp)> {
+        self.place_of(name).map(|(set, at)| (set.youngest(at), set.entries[at].behind))
+    }
+
+    /// The log's tail has versions up to this one: what is to supersede them is younger.
+    pub(super) fn set_horizon(&mut self, horizon: Timestamp) {
+        self.horizon = horizon;
     }
 
     /// What is known of a key.
     pub(super) fn get(&mut self, name: Name) -> Option<Youngest> {
-        let Some(at) = self.find(name) else {
+        let set = self.set_of(name);
+        let set = &mut self.sets[set];
+        let Some(at) = set.find(name) else {
             self.misses += 1;
+            set.ask(name);
             return None;
         };
         self.hits += 1;
-        self.unlink(at);
-        self.link_last(at);
-        Some(self.entries[at as usize].youngest())
+        set.uses[at] = (set.uses[at] + 1).min(MOST_USES);
+        Some(set.youngest(at))
     }
 
-    /// Notes the youngest version of a key.
+    /// Notes the youngest version of a key, if that is known already or a place is found for it.
     pub(super) fn insert(&mut self, name: Name, youngest: Youngest) {
-        if let Some(at) = self.find(name) {
-            let entry = &mut self.entries[at as usize];
-            *entry =
-                Entry { earlier: entry.earlier, later: entry.later, ..Entry::new(name, youngest) };
-            self.unlink(at);
-            return self.link_last(at);
+        if self.update(name, youngest) {
+            return;
         }
-        let at = if self.entries.len() < self.most {
-            if self.entries.len() == self.entries.capacity() {
-                let more = (self.entries.len() / 2).max(64).min(self.most - self.entries.len());
-                self.entries.reserve_exact(more);
-            }
-            self.entries.push(Entry::new(name, youngest));
-            self.entries.len() as u32 - 1
-        } else {
-            let at = self.first;
-            self.unlink(at);
-            let old = mixed(self.entries[at as usize].name());
-            if let Ok(found) = self.table.find_entry(old, |&other| other == at) {
-                found.remove();
-            }
-            self.entries[at as usize] = Entry::new(name, youngest);
-            at
-        };
-        let entries = &self.entries;
-        self.table.insert_unique(mixed(name), at, |&at| mixed(entries[at as usize].name()));
-        self.link_last(at);
-        debug_assert!(self.table.len() == self.entries.len(), "each entry is found");
-    }
-
-    /// Changes what is known of a key, if anything is.
-    pub(super) fn update(&mut self, name: Name, youngest: Youngest) {
-        if let Some(at) = self.find(name) {
-            let entry = &mut self.entries[at as usize];
-            *entry =
-                Entry { earlier: entry.earlier, later: entry.later, ..Entry::new(name, youngest) };
+        let set = self.set_of(name);
+        let set = &mut self.sets[set];
+        if let Some(place) = set.place(name) {
+            set.take(place, name, youngest);
         }
     }
 
-    fn unlink(&mut self, at: u32) {
-        let Entry { earlier, later, .. } = self.entries[at as usize];
-        match self.entries.get_mut(earlier as usize) {
-            Some(entry) => entry.later = later,
-            None => self.first = later,
-        }
-        match self.entries.get_mut(later as usize) {
-            Some(entry) => entry.earlier = earlier,
-            None => self.last = earlier,
-        }
-    }
-
-    fn link_last(&mut self, at: u32) {
-        let before = core::mem::replace(&mut self.last, at);
-        let entry = &mut self.entries[at as usize];
-        (entry.earlier, entry.later) = (before, NONE);
-        match self.entries.get_mut(before as usize) {
-            Some(entry) => entry.later = at,
-            None => self.first = at,
-        }
+    /// Changes what is known of a key, if anything is; whether something was.
+    pub(super) fn update(&mut self, name: Name, youngest: Youngest) -> bool {
+        let set = self.set_of(name);
+        let set = &mut self.sets[set];
+        let Some(at) = set.find(name) else { return false };
+        set.change(at, name, youngest, self.horizon);
+        true
     }
 }
 
@@ -230,20 +322,53 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_least_lately_goes_first() {
-        let mut cache = Translations::new(16);
+    fn what_was_used_least_goes_first() {
+        let mut cache = Translations::new(WAYS);
         (0..16).for_each(|n| cache.insert(name(n), at(n + 1)));
-        assert_eq!(cache.get(name(0)), Some(at(1)));
-        (16..31).for_each(|n| cache.insert(name(n), at(n + 1)));
-        assert_eq!((cache.peek(name(0)), cache.peek(name(1))), (Some(at(1)), None));
+        (0..16).filter(|&n| n != 5).for_each(|n| assert_eq!(cache.get(name(n)), Some(at(n + 1))));
+        cache.insert(name(16), at(17));
+        assert_eq!((cache.peek(name(16)), cache.peek(name(5))), (Some(at(17)), None));
         cache.insert(name(0), at(99));
-        cache.update(name(5), at(7));
+        assert!(!cache.update(name(5), at(7)));
         assert_eq!((cache.get(name(0)), cache.get(name(5))), (Some(at(99)), None));
-        assert_eq!((cache.hits, cache.misses), (2, 1));
+        assert_eq!((cache.hits, cache.misses), (16, 1));
+    }
+
+    fn ask(cache: &mut Translations, n: u64) {
+        if cache.get(name(n)).is_none() {
+            cache.insert(name(n), at(n + 1));
+        }
+    }
+
+    #[test]
+    fn keys_that_come_once_leave_those_alone_that_come_again() {
+        let mut cache = Translations::new(WAYS);
+        for n in 0..10_000u64 {
+            (0..8).for_each(|hot| ask(&mut cache, hot));
+            (0..8).for_each(|other| ask(&mut cache, 100 + n * 8 + other));
+            assert!(n < 100 || (0..8).all(|hot| cache.peek(name(hot)).is_some()), "{n}");
+        }
+        // Others are popular now.
+        (0..20_000).for_each(|n| ask(&mut cache, 200_000 + n % 16));
+        let found = (0..16).filter(|n| cache.peek(name(200_000 + n)).is_some()).count();
+        assert_eq!(found, 16);
+    }
+
+    #[test]
+    fn an_older_version_is_noted_until_it_is_no_use() {
+        let mut cache = Translations::new(WAYS);
+        cache.set_horizon(Timestamp::from_nanos(100));
+        let behind = |cache: &Translations| cache.peek_behind(name(1)).expect("it is there").1;
+        for (put, noted) in [(150, 0), (160, 150), (190, 150), (210, 190), (250, 190)] {
+            cache.insert(name(1), at(put));
+            assert_eq!(behind(&cache), Timestamp::from_nanos(noted), "{put}");
+        }
+        cache.insert(name(1), Youngest::NONE);
+        assert_eq!(behind(&cache), Timestamp::ZERO);
     }
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Entry>() <= 48);
+        assert!(size_of::<Set>() <= 51 * WAYS, "{}", size_of::<Set>());
     }
 }

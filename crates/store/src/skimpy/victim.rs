@@ -8,14 +8,17 @@
 //! Invariant: an emptied block that has forgotten tombstones is erased after all that were emptied
 //! before it: what they hid may lie there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::BlockId;
-use timestone_types::KeyspaceId;
+use timestone_types::{KeyspaceId, Timestamp};
 
+use super::contents::FrugalContents;
 use super::spaces::Fence;
+use super::tail::{self, Fate, TailRecord};
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
+use crate::layout::Record;
 use crate::limits::GROUP_PAGES;
 
 /// A block of the log that is being emptied.
@@ -25,9 +28,19 @@ pub(super) struct TailVictim {
     /// The next page to read.
     pub(super) next_page: u32,
     pub(super) reading: bool,
-    /// Buckets that have a record there, and are still to be rewritten.
+    /// Buckets that have a record there of which memory tells too little; they are still to be
+    /// gathered.
     pub(super) buckets: BTreeSet<u32>,
     pub(super) under_way: usize,
+    /// By bucket: records that move, and all others that it has there are dead.
+    pub(super) moving: BTreeMap<u32, Vec<TailRecord>>,
+    /// Records of keys that lie there, and their bytes.
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+    /// Bytes of those that memory knows to be superseded.
+    pub(super) superseded: u64,
+    /// The youngest version there.
+    pub(super) youngest: Timestamp,
     /// Fences that lie there and are to be moved.
     pub(super) fences: Vec<Fenced>,
     /// All buckets that have a record there.
@@ -89,6 +102,11 @@ impl TailVictim {
             reading: false,
             buckets: BTreeSet::new(),
             under_way: 0,
+            moving: BTreeMap::new(),
+            records: 0,
+            bytes: 0,
+            superseded: 0,
+            youngest: Timestamp::ZERO,
             fences: Vec::new(),
             all_buckets: BTreeSet::new(),
             forgets: false,
@@ -96,6 +114,33 @@ impl TailVictim {
             own: 0,
             budget,
             damaged: false,
+        }
+    }
+
+    /// A record of a key is met in a page.
+    pub(super) fn met(&mut self, record: &Record<'_>, page: u32, core: &FrugalContents) {
+        let bucket = core.buckets.of(record.hash);
+        self.all_buckets.insert(bucket);
+        self.records += 1;
+        self.bytes += record.bytes() as u64;
+        self.youngest = self.youngest.max(record.version.timestamp);
+        if self.buckets.contains(&bucket) {
+            return;
+        }
+        match tail::fate(record, page, core) {
+            Fate::Moves => {
+                let one = TailRecord::new(record, page, core);
+                let records = self.moving.entry(bucket).or_default();
+                records.retain(|other| !other.is_same(&one));
+                records.push(one);
+            }
+            Fate::Dead if !core.begins_in(bucket, self.block) => {
+                self.superseded += record.bytes() as u64;
+            }
+            Fate::Dead | Fate::Asks => {
+                self.moving.remove(&bucket);
+                self.buckets.insert(bucket);
+            }
         }
     }
 
@@ -108,6 +153,7 @@ impl TailVictim {
     pub(super) fn is_empty(&self, pages: u32) -> bool {
         self.is_read(pages)
             && self.buckets.is_empty()
+            && self.moving.is_empty()
             && self.fences.is_empty()
             && self.under_way == 0
     }

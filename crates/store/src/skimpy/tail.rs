@@ -1,0 +1,115 @@
+//! What memory tells of a record in the log's tail, so that nobody follows its chain.
+//!
+//! ```text
+//!   record ─► translation of its key:  a younger version at or below the watermark ─► dead
+//!                                      this version, elsewhere                     ─► dead
+//!                                      this version, here                          ─► moves
+//!                                      anything else, or none                      ─► its chain is asked
+//! ```
+//!
+//! A translation names the youngest version. Of a key that is written all the time that one lies above
+//! the watermark, so an older version is noted beside it.
+//!
+//! What must not happen: a record is dropped for one that a reader at the watermark does not see yet, or
+//! that a crash may take. The second is the block's business: it is erased when everything that was
+//! appended before is durable.
+
+use timestone_flash::PageId;
+use timestone_types::{Timestamp, is_planted};
+
+use super::contents::FrugalContents;
+use super::translations::Name;
+use crate::layout::{LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
+
+/// What becomes of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    Dead,
+    Moves,
+    Asks,
+}
+
+/// A record that moves, with a copy of its bytes.
+#[derive(Debug)]
+pub(super) struct TailRecord {
+    name: Name,
+    page: u32,
+    bytes: Vec<u8>,
+}
+
+impl TailRecord {
+    /// Of a page of the tail.
+    pub(super) fn new(record: &Record<'_>, page: u32, core: &FrugalContents) -> Self {
+        let mut bytes = vec![0; record.bytes()];
+        record.write(&mut bytes);
+        Self { name: core.name_of(record), page, bytes }
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record::read(&self.bytes).expect("it was written here")
+    }
+
+    /// Bytes of the record.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// What becomes of it by now.
+    pub(super) fn fate(&self, core: &FrugalContents) -> Fate {
+        of_name(&self.record(), self.name, self.page, core)
+    }
+
+    /// Whether another one is a copy of the same version.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.record().version == other.record().version
+    }
+}
+
+/// What becomes of a record in a page of the tail.
+pub(super) fn fate(record: &Record<'_>, page: u32, core: &FrugalContents) -> Fate {
+    // Whoever drops a large value has to find out whether its parts were counted as dead before.
+    if record.kind.is_large() {
+        return Fate::Asks;
+    }
+    of_name(record, core.name_of(record), page, core)
+}
+
+fn of_name(record: &Record<'_>, name: Name, page: u32, core: &FrugalContents) -> Fate {
+    let mark = core.spaces.marks.collection();
+    let Some((known, behind)) = core.translations.peek_behind(name) else { return Fate::Asks };
+    if known.version == record.version && known.page != page {
+        return Fate::Dead;
+    }
+    if known.version == record.version {
+        // Tombstones, and what may have become one, go by rules of their own.
+        let stays = record.kind == RecordKind::Value
+            && record.expires_at.is_never()
+            && record.version > core.spaces.fence_at(name.keyspace, mark);
+        return if stays { Fate::Moves } else { Fate::Asks };
+    }
+    let is_seen = |at: Timestamp| at <= mark || is_planted!(JudgesAboveWatermark);
+    let superseded = (known.version > record.version && is_seen(known.version.timestamp))
+        || (behind > record.version.timestamp && is_seen(behind));
+    if superseded { Fate::Dead } else { Fate::Asks }
+}
+
+/// Appends records that move in front of their bucket's chain. There is room for all of them.
+pub(super) fn append(bucket: u32, records: &[TailRecord], core: &mut FrugalContents) {
+    let mark = core.spaces.marks.collection();
+    let mut head = core.buckets.head(bucket);
+    let block = core.kit.volume.blocks.of(PageId(records[0].page));
+    for one in records {
+        let mut record = one.record();
+        // Nobody reads before a version that is at or below the watermark.
+        let is_settled = record.version.timestamp <= mark;
+        let prior = if is_settled { NO_PAGE } else { UNKNOWN_PAGE };
+        let bits = core.buckets.bits();
+        record.links = Some(Links { next: head, prior, kind: LinkKind::Youngest, bits });
+        let copy = core.append_copy(&record, one.name);
+        head = copy.page;
+        core.translations.update(one.name, copy);
+    }
+    let geometry = core.kit.volume.geometry();
+    let first = geometry.page(block, 0).0;
+    core.buckets.moved(bucket, head, first..first + geometry.pages_per_block);
+}

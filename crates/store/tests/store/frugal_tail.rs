@@ -1,0 +1,140 @@
+//! Collection of the store with its index on flash that goes by what memory knows.
+
+use timestone_store::prelude::*;
+use timestone_store::{Figure, Lookup, ReadOutcome, ReadToken, Skimpy, SkimpyConfig, StoreEvent};
+use timestone_types::{Expiry, KeyRef, Timestamp};
+
+use crate::collection::Dice;
+use crate::driver::{Driver, SPACE, at, config, media, unruly_media, version};
+use crate::frugal::{frugal, open_for};
+
+fn settle(driver: &mut Driver<Skimpy>, time: u64) {
+    driver.store.advance_watermark(at(time));
+    driver.store.advance_replay_floor(at(time));
+}
+
+/// Few keys are written all the time: their records are dropped by what memory knows.
+#[test]
+fn popular_keys_are_collected_without_a_look_at_their_chains() {
+    for lag in [0, 30] {
+        let media = media(16, 64);
+        let (mut driver, _) = open_for(&media, 1000);
+        for n in 1..20_000u64 {
+            driver.put(&(n % 7).to_be_bytes(), n, &[n as u8; 500]);
+            settle(&mut driver, n.saturating_sub(lag));
+        }
+        let stats = driver.store.stats();
+        let collected = stats.collection.collected_blocks;
+        assert!(collected > 100, "{stats:?}");
+        // Chains have hundreds of pages.
+        assert!(stats.reads.page_reads < 20 * collected, "lag {lag}: {stats:?}");
+        for key in 0..7u64 {
+            let last = (1..20_000).rev().find(|n| n % 7 == key).expect("it was put");
+            assert_eq!(driver.value(&key.to_be_bytes(), 20_000), Some(vec![last as u8; 500]));
+        }
+    }
+}
+
+/// Keys that are put rarely, while others are put all the time: how many of them are not found as a
+/// reader at the watermark sees them.
+fn misses_at_the_watermark() -> usize {
+    const LAG: u64 = 2000;
+    let media = media(16, 64);
+    let (mut driver, _) = open_for(&media, 1000);
+    let (mut dice, mut missed, mut checked) = (Dice(3), 0, 0);
+    let mut rare: Vec<Vec<u64>> = vec![Vec::new(); 40];
+    for n in 1..40_000u64 {
+        let key = if n % 150 == 0 { 100 + dice.below(40) } else { n % 7 };
+        driver.put(&key.to_be_bytes(), n, &[n as u8; 500]);
+        if let Some(versions) = key.checked_sub(100) {
+            rare[versions as usize].push(n);
+        }
+        let mark = n.saturating_sub(LAG);
+        settle(&mut driver, mark);
+        if n % 500 == 0 && mark > 0 {
+            for (key, versions) in (100u64..).zip(&rare) {
+                let expected = versions.iter().rev().find(|&&version| version <= mark);
+                let expected = expected.map(|&version| vec![version as u8; 500]);
+                missed += usize::from(driver.value(&key.to_be_bytes(), mark) != expected);
+                checked += 1;
+            }
+        }
+    }
+    assert!(driver.figure(Figure::CollectedBlocks) > 100 && checked > 1000);
+    missed
+}
+
+#[test]
+fn what_a_reader_at_the_watermark_sees_stays() {
+    assert_eq!(misses_at_the_watermark(), 0);
+}
+
+/// Gets that take long, while their keys are put again and collected: each finds at least what was there
+/// when it began. How many did not.
+fn gets_that_miss(seed: u64) -> usize {
+    const AHEAD: Timestamp = Timestamp::from_nanos(1 << 50);
+    let media = unruly_media(4, 48, seed);
+    let config = SkimpyConfig { keys: 4, ..frugal(config()) };
+    let (mut store, _) = Skimpy::open(Box::new(media.open()), config).expect("opens");
+    let (mut dice, mut newest, mut pending) = (Dice(seed), [0u64; 24], Vec::new());
+    let (mut missed, mut done, mut events) = (0, 0, Vec::new());
+    let mut time = 1;
+    for turn in 0..6000u64 {
+        let n = if turn < 24 { turn as usize } else { dice.below(24) as usize };
+        let name = (n as u64).to_be_bytes();
+        let key = KeyRef::new(store.seed(), SPACE, &name);
+        if store.put(key, version(time), &[n as u8; 700], Expiry::NEVER).is_ok() {
+            newest[n] = time;
+            time += 1;
+        }
+        store.advance_watermark(at(time));
+        store.advance_replay_floor(at(time));
+        let n = dice.below(24) as usize;
+        let name = (n as u64).to_be_bytes();
+        let key = KeyRef::new(store.seed(), SPACE, &name);
+        if pending.len() < 12 && newest[n] > 0 {
+            match store.get(key, AHEAD, ReadToken(turn)).expect("it is asked") {
+                Lookup::Pending => pending.push((turn, newest[n])),
+                Lookup::Present { version, .. } => assert!(version.timestamp >= at(newest[n])),
+                Lookup::Absent { .. } => missed += 1,
+            }
+        }
+        store.pump(at(turn * 1_000_000), &mut events);
+        for event in events.drain(..) {
+            let StoreEvent::ReadDone { token, outcome } = event else { continue };
+            let place = pending.iter().position(|(turn, _)| *turn == token.0).expect("asked");
+            let (_, least) = pending.swap_remove(place);
+            done += 1;
+            match outcome {
+                ReadOutcome::Present { version, .. } if version.timestamp >= at(least) => {}
+                ReadOutcome::Failed(error) => panic!("{error}"),
+                _ => missed += 1,
+            }
+        }
+    }
+    let figures = store.figures();
+    assert!(figures.get(Figure::CollectedBlocks) > 50 && done > 500, "{done}: {figures:?}");
+    missed
+}
+
+#[test]
+fn who_follows_a_chain_into_an_erased_block_begins_anew() {
+    for seed in 1..9 {
+        assert_eq!(gets_that_miss(seed), 0, "seed {seed}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use timestone_types::planted::{Bug, set, with};
+
+    use super::*;
+
+    #[test]
+    fn a_record_that_is_dropped_for_one_above_the_watermark_is_found() {
+        let found =
+            std::panic::catch_unwind(|| with(Bug::JudgesAboveWatermark, misses_at_the_watermark));
+        set(None);
+        assert!(found.is_err() || found.is_ok_and(|missed| missed > 0));
+    }
+}
