@@ -36,7 +36,7 @@ use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
-use super::tail::{self, Fate};
+use super::tail::{self, TailFate};
 use super::victim::{Emptied, SetAside, TailVictim, read_on};
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
@@ -397,10 +397,10 @@ impl TailCollector {
             if victim.buckets.contains(&bucket) {
                 continue;
             }
-            records.retain(|one| one.fate(core) != Fate::Dead);
+            records.retain(|one| one.fate(core) != TailFate::Dead);
             let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
             let asks = records.is_empty()
-                || records.iter().any(|one| one.fate(core) == Fate::Asks)
+                || records.iter().any(|one| one.fate(core) == TailFate::Asks)
                 || self.jobs.contains_key(&bucket)
                 || !core.buckets.older(bucket).is_empty()
                 || !rewrite::has_room_at_all(lengths(), core);
@@ -656,13 +656,13 @@ impl TailCollector {
         let block = victim.block;
         debug_assert_eq!(core.log.front(), Some(&block), "the log's tail");
         core.log.pop_front();
+        core.left_log(victim.records, victim.bytes);
         if victim.damaged || core.kit.volume.is_bad(block) {
             core.kit.volume.blocks.quarantine(block);
             self.aside.unknown |= victim.damaged;
             self.aside.buckets.extend(victim.all_buckets);
             return;
         }
-        core.left_log(victim.records, victim.bytes, victim.superseded);
         core.translations.set_horizon(victim.youngest);
         self.emptied(block, victim.forgets, victim.all_buckets, core);
         let block_bytes = block_bytes(core.kit.volume.geometry());

@@ -70,7 +70,7 @@ pub(super) struct FrugalContents {
     /// Records in blocks of the log.
     pub(super) records: u64,
     pub(super) record_bytes: u64,
-    /// About how many of them a younger version supersedes, as far as that was known when it came.
+    /// About how many of them are dead, as far as that was known when a younger version came.
     pub(super) superseded_bytes: u64,
     pub(super) counts: FrugalCounts,
 }
@@ -248,11 +248,11 @@ impl FrugalContents {
             || (head != NO_PAGE && self.kit.volume.blocks.of(PageId(head)) == block)
     }
 
-    /// Records have left the log with their block, so many bytes of them known to be superseded.
-    pub(super) fn left_log(&mut self, records: u64, bytes: u64, superseded: u64) {
+    /// Records have left the log with their block, in which nothing was alive any more.
+    pub(super) fn left_log(&mut self, records: u64, bytes: u64) {
         self.records = self.records.saturating_sub(records);
         self.record_bytes = self.record_bytes.saturating_sub(bytes);
-        self.superseded_bytes = self.superseded_bytes.saturating_sub(superseded);
+        self.superseded_bytes = self.superseded_bytes.saturating_sub(bytes);
     }
 
     /// Appends a copy of a record, for which there is room; where it is now.
@@ -261,6 +261,8 @@ impl FrugalContents {
         let page = page.expect("there was room for all of them");
         self.records += 1;
         self.record_bytes += record.bytes() as u64;
+        // The original is dead now, until its block leaves the log.
+        self.superseded_bytes += record.bytes() as u64;
         self.counts.moved += 1;
         Youngest::of(record, page.0, true)
     }

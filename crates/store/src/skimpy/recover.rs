@@ -80,14 +80,12 @@ struct Invalid {
 struct Chain {
     /// The slot of the head.
     slot: u16,
-    records: u32,
 }
 
 /// ChainCopies of a chain that is being rewritten.
 #[derive(Clone, Copy)]
 struct ChainCopies {
     newest: RecordPlace,
-    records: u32,
     /// They are there from the beginning of their chain on.
     is_whole: bool,
 }
@@ -346,7 +344,7 @@ impl Recovery {
             }
         }
         // A head of the checkpoint is the last of its bucket in its page.
-        self.chains = vec![Chain { slot: u16::MAX - 1, records: 0 }; buckets.count() as usize];
+        self.chains = vec![Chain { slot: u16::MAX - 1 }; buckets.count() as usize];
         self.buckets = Some(buckets);
         (self.records, self.record_bytes) = (content.records, content.record_bytes);
         for (id, youngest, fences) in content.spaces {
@@ -505,7 +503,7 @@ impl Recovery {
             self.report.corrupt_records += 1;
             return;
         }
-        self.chains.resize(buckets.count() as usize, Chain { slot: 0, records: 0 });
+        self.chains.resize(buckets.count() as usize, Chain { slot: 0 });
         (self.records, self.record_bytes) = (self.records + 1, self.record_bytes + bytes as u64);
         let bucket = buckets.of(record.hash);
         buckets.raise_youngest(bucket, record.version.timestamp);
@@ -527,21 +525,13 @@ impl Recovery {
         let copies = self.copies.entry(bucket).or_default();
         match copies.last_mut().filter(|last| last.newest.page == links.next) {
             Some(last) if !links.kind.begins() => {
-                (last.newest, last.records) = (place, last.records + 1);
+                last.newest = place;
             }
-            _ => copies.push(ChainCopies {
-                newest: place,
-                records: 1,
-                is_whole: links.kind.begins(),
-            }),
+            _ => copies.push(ChainCopies { newest: place, is_whole: links.kind.begins() }),
         }
-        if links.kind.completes()
-            && let Some(&whole) = copies.last().filter(|copies| copies.is_whole)
-        {
+        if links.kind.completes() && copies.last().is_some_and(|copies| copies.is_whole) {
             self.copies.remove(&bucket);
-            let chain = &mut self.chains[bucket as usize];
-            self.records = self.records.saturating_sub(u64::from(chain.records));
-            *chain = Chain { slot: place.slot, records: whole.records };
+            self.chains[bucket as usize] = Chain { slot: place.slot };
             buckets.restore(bucket, place.page, Vec::new());
             self.older.remove(&bucket);
         }
@@ -556,7 +546,7 @@ impl Recovery {
             let older = self.older.entry(bucket).or_default();
             older.insert(0, RecordPlace { page: head, slot: chain.slot });
         }
-        (chain.slot, chain.records) = (place.slot, chain.records + 1);
+        chain.slot = place.slot;
         buckets.restore(bucket, place.page, Vec::new());
     }
 

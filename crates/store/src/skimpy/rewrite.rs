@@ -257,7 +257,7 @@ pub(super) fn append_displaced(
     let displaced = (0..gathering.records.len()).filter(|&at| is_displaced(at));
     let bytes = |at: usize| gathering.record(&gathering.records[at]).bytes() as u64;
     let gone = displaced.clone().map(bytes).fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one));
-    core.left_log(gone.0, gone.1, 0);
+    core.left_log(gone.0, gone.1);
     forget(gathering, verdict, displaced, core);
 }
 
@@ -304,7 +304,6 @@ fn forget(
         let record = record(at);
         let kept = verdict.of(at);
         if kept.is_none() {
-            core.superseded_bytes = core.superseded_bytes.saturating_sub(record.bytes() as u64);
             core.counts.dropped_records += 1;
             core.counts.dropped_tombstones += u64::from(verdict.forgets_at(at));
         }

@@ -23,7 +23,7 @@ use crate::layout::{LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
 
 /// What becomes of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fate {
+pub(super) enum TailFate {
     Dead,
     Moves,
     Asks,
@@ -55,7 +55,7 @@ impl TailRecord {
     }
 
     /// What becomes of it by now.
-    pub(super) fn fate(&self, core: &FrugalContents) -> Fate {
+    pub(super) fn fate(&self, core: &FrugalContents) -> TailFate {
         of_name(&self.record(), self.name, self.page, core)
     }
 
@@ -66,31 +66,31 @@ impl TailRecord {
 }
 
 /// What becomes of a record in a page of the tail.
-pub(super) fn fate(record: &Record<'_>, page: u32, core: &FrugalContents) -> Fate {
+pub(super) fn fate(record: &Record<'_>, page: u32, core: &FrugalContents) -> TailFate {
     // Whoever drops a large value has to find out whether its parts were counted as dead before.
     if record.kind.is_large() {
-        return Fate::Asks;
+        return TailFate::Asks;
     }
     of_name(record, core.name_of(record), page, core)
 }
 
-fn of_name(record: &Record<'_>, name: Name, page: u32, core: &FrugalContents) -> Fate {
+fn of_name(record: &Record<'_>, name: Name, page: u32, core: &FrugalContents) -> TailFate {
     let mark = core.spaces.marks.collection();
-    let Some((known, behind)) = core.translations.peek_behind(name) else { return Fate::Asks };
+    let Some((known, behind)) = core.translations.peek_behind(name) else { return TailFate::Asks };
     if known.version == record.version && known.page != page {
-        return Fate::Dead;
+        return TailFate::Dead;
     }
     if known.version == record.version {
         // Tombstones, and what may have become one, go by rules of their own.
         let stays = record.kind == RecordKind::Value
             && record.expires_at.is_never()
             && record.version > core.spaces.fence_at(name.keyspace, mark);
-        return if stays { Fate::Moves } else { Fate::Asks };
+        return if stays { TailFate::Moves } else { TailFate::Asks };
     }
     let is_seen = |at: Timestamp| at <= mark || is_planted!(JudgesAboveWatermark);
     let superseded = (known.version > record.version && is_seen(known.version.timestamp))
         || (behind > record.version.timestamp && is_seen(behind));
-    if superseded { Fate::Dead } else { Fate::Asks }
+    if superseded { TailFate::Dead } else { TailFate::Asks }
 }
 
 /// Appends records that move in front of their bucket's chain. There is room for all of them.
@@ -101,8 +101,8 @@ pub(super) fn append(bucket: u32, records: &[TailRecord], core: &mut FrugalConte
     for one in records {
         let mut record = one.record();
         // Nobody reads before a version that is at or below the watermark.
-        let is_settled = record.version.timestamp <= mark;
-        let prior = if is_settled { NO_PAGE } else { UNKNOWN_PAGE };
+        let is_passed = record.version.timestamp <= mark;
+        let prior = if is_passed { NO_PAGE } else { UNKNOWN_PAGE };
         let bits = core.buckets.bits();
         record.links = Some(Links { next: head, prior, kind: LinkKind::Youngest, bits });
         let copy = core.append_copy(&record, one.name);

@@ -246,9 +246,9 @@ impl Translations {
     }
 
     fn set_of(&self, name: Name) -> usize {
-        let mixed = (name.hash.0 ^ u64::from(name.check) << 17 ^ u64::from(name.keyspace.get()))
+        let mixed = (name.hash.0 ^ (u64::from(name.check) << 17) ^ u64::from(name.keyspace.get()))
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (u128::from(mixed) * self.sets.len() as u128 >> 64) as usize
+        ((u128::from(mixed) * self.sets.len() as u128) >> 64) as usize
     }
 
     fn place_of(&self, name: Name) -> Option<(&Set, usize)> {

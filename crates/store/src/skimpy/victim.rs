@@ -15,7 +15,7 @@ use timestone_types::{KeyspaceId, Timestamp};
 
 use super::contents::FrugalContents;
 use super::spaces::Fence;
-use super::tail::{self, Fate, TailRecord};
+use super::tail::{self, TailFate, TailRecord};
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
 use crate::layout::Record;
@@ -37,8 +37,6 @@ pub(super) struct TailVictim {
     /// Records of keys that lie there, and their bytes.
     pub(super) records: u64,
     pub(super) bytes: u64,
-    /// Bytes of those that memory knows to be superseded.
-    pub(super) superseded: u64,
     /// The youngest version there.
     pub(super) youngest: Timestamp,
     /// Fences that lie there and are to be moved.
@@ -105,7 +103,6 @@ impl TailVictim {
             moving: BTreeMap::new(),
             records: 0,
             bytes: 0,
-            superseded: 0,
             youngest: Timestamp::ZERO,
             fences: Vec::new(),
             all_buckets: BTreeSet::new(),
@@ -128,16 +125,14 @@ impl TailVictim {
             return;
         }
         match tail::fate(record, page, core) {
-            Fate::Moves => {
+            TailFate::Moves => {
                 let one = TailRecord::new(record, page, core);
                 let records = self.moving.entry(bucket).or_default();
                 records.retain(|other| !other.is_same(&one));
                 records.push(one);
             }
-            Fate::Dead if !core.begins_in(bucket, self.block) => {
-                self.superseded += record.bytes() as u64;
-            }
-            Fate::Dead | Fate::Asks => {
+            TailFate::Dead if !core.begins_in(bucket, self.block) => {}
+            TailFate::Dead | TailFate::Asks => {
                 self.moving.remove(&bucket);
                 self.buckets.insert(bucket);
             }

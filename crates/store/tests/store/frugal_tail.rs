@@ -26,8 +26,11 @@ fn popular_keys_are_collected_without_a_look_at_their_chains() {
         let stats = driver.store.stats();
         let collected = stats.collection.collected_blocks;
         assert!(collected > 100, "{stats:?}");
-        // Chains have hundreds of pages.
-        assert!(stats.reads.page_reads < 20 * collected, "lag {lag}: {stats:?}");
+        // Without a lag there is nothing to look at. With one, the older version that is noted beside the
+        // youngest may be too young when a block is emptied: the chains, which may have all of the log,
+        // are followed then, and that is twice in all.
+        let most = if lag == 0 { 0 } else { 2 * 16 * 64 };
+        assert!(stats.reads.page_reads <= most, "lag {lag}: {stats:?}");
         for key in 0..7u64 {
             let last = (1..20_000).rev().find(|n| n % 7 == key).expect("it was put");
             assert_eq!(driver.value(&key.to_be_bytes(), 20_000), Some(vec![last as u8; 500]));
