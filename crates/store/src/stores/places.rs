@@ -56,7 +56,7 @@ impl WalkMark {
     /// The position of a cursor that has this mark; the beginning has none.
     pub(super) fn take_off(self, cursor: ScanCursor) -> Option<ScanCursor> {
         let is_mine = cursor == ScanCursor::START || cursor.0 >> ScanCursor::BITS == self.0;
-        is_mine.then(|| ScanCursor(cursor.0 & ((1 << ScanCursor::BITS) - 1)))
+        is_mine.then_some(ScanCursor(cursor.0 & ((1 << ScanCursor::BITS) - 1)))
     }
 }
 
