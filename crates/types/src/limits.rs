@@ -41,6 +41,9 @@ pub const DECISION_TIMEOUT: Duration = Duration::from_secs(2);
 pub const PREPARED_WAIT: Duration = Duration::from_millis(50);
 /// How often a coordinator tries a later timestamp before it gives up.
 pub const MAX_LATER_ROUNDS: u32 = 3;
+/// A cursor of a scan from here on is a position and nothing else, wherever a keyspace is kept: for whoever
+/// made it up. Others have a mark of that place in these bits, and positions have 42 bits.
+pub const ANY_POSITION: u64 = 31 << 42;
 /// How far above its timestamp a shard may place a put that leaves the choice to it: more than what
 /// passes in a busy shard between asking and being served, and little enough that a session which
 /// has given the put up goes on above it at once.

@@ -20,6 +20,7 @@
 
 use timestone_session::SessionError;
 use timestone_types::Timestamp;
+use timestone_types::limits::ANY_POSITION;
 use timestone_wire::limits::MAX_SCAN_ENTRIES;
 use timestone_wire::resp::ReplyWriter;
 use timestone_wire::{Count, Counted, Frame, Kind, Message, Newest, NewestIs, Scan, ScanPage};
@@ -209,7 +210,7 @@ impl KeyspaceScan {
                 self.places.clear();
                 self.places.push(ShardCursor {
                     shard,
-                    cursor: random & RANDOM_CURSOR,
+                    cursor: ANY_POSITION | random & RANDOM_CURSOR,
                     done: self.shards == 0,
                 });
             }
@@ -554,7 +555,7 @@ mod tests {
                 break;
             }
         }
-        assert_eq!(looked, [(1, 5), (1, 0), (2, 0), (0, 0)]);
+        assert_eq!(looked, [(1, ANY_POSITION | 5), (1, 0), (2, 0), (0, 0)]);
         assert_eq!(answer(&scan), "$-1\r\n");
         scan.begin(Timestamp::ZERO, 5);
         scan.take_page(0, &page(&["k"], 3, false), &arguments).unwrap();

@@ -15,6 +15,7 @@
 //!
 //! Invariant: ids of this kind never come from outside, and never leave.
 
+use timestone_types::limits::ANY_POSITION;
 use timestone_types::{HashSeed, KeyRef, KeyspaceId};
 
 use crate::api::ScanCursor;
@@ -37,8 +38,9 @@ pub struct KeyspacePlace {
 pub(super) struct WalkMark(u64);
 
 impl WalkMark {
-    /// Marks of places; the gateway's cursors have five bits left for them.
-    const COUNT: u64 = 31;
+    /// Marks of places; the gateway's cursors have five bits left for them, and the last value is
+    /// [`ANY_POSITION`]'s.
+    const COUNT: u64 = 30;
     /// Of a keyspace that is kept under its own id, as cursors are everywhere.
     pub(super) const NONE: Self = Self(0);
 
@@ -53,9 +55,11 @@ impl WalkMark {
         ScanCursor(position.0 | self.0 << ScanCursor::BITS)
     }
 
-    /// The position of a cursor that has this mark; the beginning has none.
+    /// The position of a cursor that has this mark, or one that was made up; the beginning has none.
     pub(super) fn take_off(self, cursor: ScanCursor) -> Option<ScanCursor> {
-        let is_mine = cursor == ScanCursor::START || cursor.0 >> ScanCursor::BITS == self.0;
+        let mark = cursor.0 >> ScanCursor::BITS;
+        let is_made_up = mark == ANY_POSITION >> ScanCursor::BITS;
+        let is_mine = cursor == ScanCursor::START || mark == self.0 || is_made_up;
         is_mine.then_some(ScanCursor(cursor.0 & ((1 << ScanCursor::BITS) - 1)))
     }
 }
@@ -173,6 +177,13 @@ mod tests {
         let last = ScanCursor((1 << ScanCursor::BITS) - 1);
         for one in marks {
             assert_eq!(one.take_off(ScanCursor::START), Some(ScanCursor::START));
+            let made_up = ScanCursor(ANY_POSITION | 9);
+            assert_eq!(one.take_off(made_up), Some(ScanCursor(9)));
+            assert_ne!(
+                one.put_on(last).0 | ANY_POSITION,
+                one.put_on(last).0,
+                "it is no place's mark"
+            );
             assert!(one.put_on(last).0 < 1 << 47, "it fits the gateway's cursors");
             for other in marks {
                 let gone_on = other.take_off(one.put_on(last));
