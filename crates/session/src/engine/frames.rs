@@ -45,15 +45,10 @@ pub(crate) fn latest_read(
 }
 
 /// A single-key write.
-pub(crate) fn write(
-    route: Route,
-    single: &Single,
-    (wait, placed): (bool, bool),
-    out: &mut Vec<u8>,
-) {
+pub(crate) fn write(route: Route, single: &Single, wait: bool, out: &mut Vec<u8>) {
     let action = match single.want {
         Want::Delete => WriteAction::Delete,
-        _ if placed => WriteAction::PutFrom,
+        _ if single.copies.are_placed => WriteAction::PutFrom,
         _ if single.write.keep_expiry => WriteAction::PutKeepExpiry,
         _ => WriteAction::Put,
     };

@@ -98,15 +98,10 @@ impl Singles {
             }
             // It was reported as unknown. Others, its own session first, may have gone on from what
             // they found: it takes place at the time at which it was asked, or never. Access
-            // records only rise, so no copy of it has a chance any more, unless one was sent to a
-            // server that might have chosen its time, and this one might not.
-            Vote::Later(bound) if is_current && is_told && !is_planted!(UndoneWrite) => {
-                let result = if bound > single.last_chance() {
-                    aborted(AbortKind::Timestamp)
-                } else {
-                    SingleResult::Unknown
-                };
-                self.end(context, index, result);
+            // records only rise, so no copy of it has a chance any more: what was left to a shard lies
+            // below as well.
+            Vote::Later(_) if is_current && is_told && !is_planted!(UndoneWrite) => {
+                self.end(context, index, aborted(AbortKind::Timestamp));
             }
             Vote::Later(bound) if is_current => self.later(context, index, bound),
             Vote::Later(_) => return None,

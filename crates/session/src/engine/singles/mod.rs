@@ -261,13 +261,12 @@ impl Singles {
         debug_assert!(!single.is_settled, "{} is over, and sent again", single.id);
         let (client, wait) = (context.client(), context.config().wait);
         let at = read_at(context, single);
-        let placed = single.may_be_placed() && context.places_puts(to);
         let Some((route, out)) = context.request(to, Asker::Single, slot, item) else {
             return false;
         };
         match single.want {
             Want::Get => frames::latest_read(route, client, single, at, wait, out),
-            Want::Put | Want::Delete => frames::write(route, single, (wait, placed), out),
+            Want::Put | Want::Delete => frames::write(route, single, wait, out),
             Want::Status => frames::status(route, single.id, out),
             Want::Ask => frames::again(route, single.bytes.all(), out),
         }

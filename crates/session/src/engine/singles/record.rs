@@ -196,7 +196,7 @@ pub(crate) struct Copies {
     /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of
     /// the other.
     pub(crate) doubtful: bool,
-    /// A copy left the choice of its timestamp to its shard.
+    /// They leave the choice of the timestamp to the shard, in this round.
     pub(crate) are_placed: bool,
 }
 
