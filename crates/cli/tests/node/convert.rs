@@ -9,23 +9,9 @@ use timestone_cluster::IndexKind;
 
 use crate::bad_input::assert_words;
 use crate::server::{NodeSetup, binary, eventually, outcome, test_folder};
+use crate::values::{key, put_all, value};
 
 const KEYS: u32 = 400;
-
-fn key(number: u32) -> Vec<u8> {
-    format!("key {number:04}").into_bytes()
-}
-
-fn value(number: u32, round: u32) -> Vec<u8> {
-    let bytes = if number.is_multiple_of(50) { 40_000 } else { number as usize % 300 };
-    vec![(number + round) as u8; bytes]
-}
-
-fn put_all(db: &Db, round: u32) {
-    for number in 0..KEYS {
-        db.put(&key(number), &value(number, round)).expect("a put");
-    }
-}
 
 #[track_caller]
 fn check_all(db: &Db, round: u32, deleted: u32) {
@@ -74,8 +60,8 @@ fn a_keyspace_changes_its_index_and_back_with_all_that_it_has() {
     let client = place.connect();
     client.create_keyspace("orders", KeyspaceOptions::default()).expect("a keyspace");
     let orders = client.keyspace("orders").expect("it was just made");
-    put_all(&orders, 1);
-    put_all(&orders, 2);
+    put_all(&orders, KEYS, 1);
+    put_all(&orders, KEYS, 2);
     for number in 0..20 {
         orders.delete(&key(number)).expect("a delete");
     }
@@ -99,7 +85,7 @@ fn a_keyspace_changes_its_index_and_back_with_all_that_it_has() {
     assert_eq!(client.get(b"beside").expect("a read").as_deref(), Some(&b"in default"[..]));
     let found = orders.scan(&timestone::ScanOptions::default()).expect("a scan").count();
     assert_eq!(found as u32, KEYS - 20);
-    put_all(&orders, 3);
+    put_all(&orders, KEYS, 3);
     node.stop();
 
     let mut command = binary();
@@ -136,7 +122,7 @@ fn a_conversion_that_is_killed_loses_nothing_and_is_done_when_it_is_run_again() 
     let client = place.connect();
     client.create_keyspace("orders", KeyspaceOptions::default()).expect("a keyspace");
     let orders = client.keyspace("orders").expect("it was just made");
-    put_all(&orders, 1);
+    put_all(&orders, KEYS, 1);
     for round in 0..8 {
         node.kill();
         let index = if round % 2 == 0 { "frugal" } else { "full" };

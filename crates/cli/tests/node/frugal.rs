@@ -9,6 +9,7 @@ use timestone::{KeyspaceOptions, blocking::Db};
 
 use crate::bad_input::assert_words;
 use crate::server::{NodeSetup, binary, eventually, outcome, test_folder};
+use crate::values::{key, put_all, value};
 
 const KEYS: u32 = 300;
 
@@ -29,22 +30,6 @@ fn create(place: &NodeSetup) -> Db {
     let said = succeeded(place, &["keyspace", "create", "big", "--index", "frugal"]);
     assert_words("created", &said, &["created keyspace big"]);
     place.connect().keyspace("big").expect("it was just made")
-}
-
-fn key(number: u32) -> Vec<u8> {
-    format!("key {number:04}").into_bytes()
-}
-
-fn value(number: u32, round: u32) -> Vec<u8> {
-    // Some are large values, whose parts lie elsewhere.
-    let bytes = if number.is_multiple_of(50) { 40_000 } else { number as usize % 300 };
-    vec![(number + round) as u8; bytes]
-}
-
-fn put_all(db: &Db, round: u32) {
-    for number in 0..KEYS {
-        db.put(&key(number), &value(number, round)).expect("a put");
-    }
 }
 
 #[track_caller]
@@ -74,7 +59,7 @@ fn a_frugal_keyspace_outlives_stops_and_kills_and_its_device_is_looked_at() {
     let file = |shard: u16| place.data.join(format!("shard-{shard:04}/frugal"));
     assert!(!file(0).exists() && !file(1).exists(), "nobody has written anything yet");
     assert_eq!(big.get(b"nobody").expect("a read"), None);
-    put_all(&big, 1);
+    put_all(&big, KEYS, 1);
     assert!(file(0).exists() && file(1).exists());
     node.stop();
 
@@ -82,7 +67,7 @@ fn a_frugal_keyspace_outlives_stops_and_kills_and_its_device_is_looked_at() {
     let node = place.start();
     check_all(&place, 1, 0);
     let big = place.connect().keyspace("big").expect("it is there");
-    put_all(&big, 2);
+    put_all(&big, KEYS, 2);
     for number in 0..20 {
         big.delete(&key(number)).expect("a delete");
     }
@@ -188,7 +173,7 @@ fn a_keyspace_is_copied_from_full_to_frugal_and_back() {
     let db = place.connect();
     db.create_keyspace("small", KeyspaceOptions::default()).expect("a keyspace");
     let small = db.keyspace("small").expect("it was just made");
-    put_all(&small, 1);
+    put_all(&small, KEYS, 1);
     let big = create(&place);
     let dump = |name: &str, keyspace: &str| {
         let file = folder.path().join(name).to_str().expect("text").to_owned();
@@ -198,7 +183,7 @@ fn a_keyspace_is_copied_from_full_to_frugal_and_back() {
     let file = dump("small.dump", "small");
     succeeded(&place, &["load", &file, "--keyspace", "big"]);
     check_all(&place, 1, 0);
-    put_all(&big, 3);
+    put_all(&big, KEYS, 3);
     db.drop_keyspace("small").expect("dropped");
     db.create_keyspace("small", KeyspaceOptions::default()).expect("a keyspace");
     let file = dump("big.dump", "big");

@@ -42,3 +42,4 @@ mod restart;
 mod server;
 mod space;
 mod strangers;
+mod values;
