@@ -11,7 +11,7 @@
 //!
 //! It may be broken off at any moment. Until the manifest says that the keyspace was moved, it is
 //! where it was; from then on it is where it is to be. Whatever is left over is told by the manifest,
-//! and goes when a conversion is begun again.
+//! and goes when a server starts in the directory, or a conversion is begun again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,6 +192,33 @@ pub fn convert_on(
         environment.save_master(&bytes)?;
     }
     Ok(Conversion { keyspace, is_changed, progress })
+}
+
+/// What conversions have left over in the stores of a server goes, before it serves from them. Where
+/// that cannot be done, it stays, and the log says so: nobody reads it, and the next start tries again.
+pub(crate) fn end_left_over(opener: &StoreOpener) {
+    let manifest = &opener.manifest;
+    if manifest.left_places().is_empty() {
+        return;
+    }
+    let shards: Vec<_> =
+        manifest.shards().into_iter().filter(|&shard| !manifest.is_void(shard)).collect();
+    // The time goes on from turn to turn, also where nothing else lets it.
+    let (clock, begun, mut turn) =
+        (opener.environment.clock(), opener.environment.clock().now(), 0);
+    let mut turns = |_: &ConversionProgress| {
+        turn += 1;
+        Ok(clock.now().max(begun.saturating_add(DEVICE_WAIT * turn)))
+    };
+    let progress = ConversionProgress::default();
+    let ended = OpenShards::open(opener, &shards)
+        .and_then(|mut directory| directory.end_left(manifest, &mut turns, &progress));
+    if let Err(error) = ended {
+        tracing::warn!(
+            %error,
+            "what a change of a keyspace's index has left over takes room until a later start"
+        );
+    }
 }
 
 /// Whether the index that is asked for is on flash.

@@ -48,6 +48,14 @@ fn listed(place: &NodeSetup, name: &str) -> (String, String) {
     (word("store"), word("index"))
 }
 
+/// The ids under which the manifest says that something is left over.
+fn left_places(place: &NodeSetup) -> String {
+    let path = place.data.join("MANIFEST");
+    let manifest = std::fs::read_to_string(path).expect("a manifest");
+    let line = manifest.lines().find_map(|line| line.strip_prefix("left_places = "));
+    line.unwrap_or("[]").to_owned()
+}
+
 fn words(store: &str, index: &str) -> (String, String) {
     (store.to_owned(), index.to_owned())
 }
@@ -139,6 +147,7 @@ fn a_conversion_that_is_killed_loses_nothing_and_is_done_when_it_is_run_again() 
             converted(&place, "orders", index);
         }
         node = place.start();
+        assert_eq!(left_places(&place), "[]", "what an attempt has left goes with the start");
         check_all(&orders, 1, 0);
         orders.put(b"another", index.as_bytes()).expect("a put");
         let found = place.connect().keyspace("orders").expect("it is there").get(b"another");

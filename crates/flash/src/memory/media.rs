@@ -500,6 +500,11 @@ impl Media {
         self.session += 1;
         self.pacing.next_due = None;
         self.erasing.clear();
+        // What a device still had under way when it was dropped is in the cache: a sync covers it, and
+        // nothing that becomes of the next device takes it back.
+        self.clock += 1;
+        let under_way = self.unsynced.iter_mut().filter(|entry| entry.completed_at.is_none());
+        under_way.for_each(|entry| entry.completed_at = Some(self.clock));
         self.faults.begin_session();
         std::mem::replace(&mut self.fresh, false)
     }

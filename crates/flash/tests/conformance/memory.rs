@@ -1,8 +1,10 @@
 //! Faults and power cuts of the medium in memory.
 
+use std::time::Duration;
+
 use timestone_flash::{
-    BlockId, Fault, FlashError, FlashOp, MemoryConfig, MemoryMedia, Misuse, OpKind, PAGE_BYTES,
-    PageId, RejectedReason,
+    BlockId, Fault, FlashError, FlashOp, FlashPace, MemoryConfig, MemoryMedia, Misuse, OpKind,
+    PAGE_BYTES, PageId, RejectedReason,
 };
 
 use crate::driver::{Driver, uniform};
@@ -15,6 +17,17 @@ fn media() -> MemoryMedia {
         ..MemoryConfig::default()
     })
 }
+
+/// Nothing takes any time.
+const PACE: FlashPace = FlashPace {
+    read: Duration::ZERO,
+    program: Duration::ZERO,
+    per_page: Duration::ZERO,
+    erase: Duration::ZERO,
+    sync: Duration::ZERO,
+    spread: Duration::ZERO,
+    seed: 0,
+};
 
 /// What a page looks like after a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,6 +92,28 @@ fn a_sync_covers_only_programs_that_had_completed() {
         fate(&mut Driver::new(media.open()), 0, 0, 9) != PageFate::Kept
     });
     assert!(lost.count() > 20);
+}
+
+#[test]
+fn what_a_dropped_device_had_under_way_is_covered_by_a_sync_of_the_next_one() {
+    for seed in 0..40 {
+        let media = media();
+        media.set_pace(Some(FlashPace { program: Duration::from_millis(1), ..PACE }));
+        let mut driver = Driver::new(media.open());
+        let op = driver.program_op(0, 0, &[9]);
+        driver.submit(op);
+        assert_eq!(driver.device.poll(&mut Vec::new()), 0, "started, not completed");
+        drop(driver);
+        // Whoever opens it finds the page, and makes it durable with all else.
+        media.set_pace(None);
+        let mut driver = Driver::new(media.open());
+        assert_eq!(driver.read(0, 0, 1), [9]);
+        driver.sync();
+        media.kill(seed);
+        media.power_cut(seed);
+        let found = fate(&mut Driver::new(media.open()), 0, 0, 9);
+        assert_eq!(found, PageFate::Kept, "seed {seed}");
+    }
 }
 
 #[test]

@@ -15,6 +15,7 @@ use super::plan::{StagePlan, StageSlots};
 use super::time::begin_time;
 use super::{Ground, participant_of};
 use crate::config::StageLayout;
+use crate::convert::end_left_over;
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::manifest::Beginning;
@@ -44,7 +45,9 @@ pub(super) fn build(
 ) -> Result<Primaries, ServerError> {
     let Ground { config, environment, clock, plan, manifest, .. } = ground;
     let tuning = config.tuning();
-    let mut replays = opener(ground, place, place.shards.len()).open_all(&place.shards)?;
+    let opener = opener(ground, place, place.shards.len());
+    end_left_over(&opener);
+    let mut replays = opener.open_all(&place.shards)?;
     let into = ReplayedInto::Shards(&mut replays);
     let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, into)?;
     let past = begin_run(ground, &replays.iter().collect::<Vec<_>>())?;

@@ -16,6 +16,7 @@ use super::plan::StageSlots;
 use super::primary::{Primaries, begin_run, opener, put_logs};
 use super::{Ground, participant_of};
 use crate::config::StageLayout;
+use crate::convert::end_left_over;
 use crate::environment::FlashPart;
 use crate::error::ServerError;
 use crate::replica_gauges::ReplicaGauges;
@@ -36,6 +37,7 @@ pub(super) fn build(
     assert_ne!(config.log, DeviceKind::None, "whoever joined keeps what it promises in a log");
     let tuning = config.tuning();
     let opener = Arc::new(opener(ground, place, stage_of.len()));
+    end_left_over(&opener);
     let mut found: Vec<FoundEntries> = stage_of.iter().map(|_| FoundEntries::default()).collect();
     let into = ReplayedInto::Replicas(&mut found);
     let logs = replay_logs(config, environment, manifest, &tuning, plan, stage_of, into)?;

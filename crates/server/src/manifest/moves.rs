@@ -4,7 +4,7 @@
 //!   begin_move ─► what it gives is left over ─► … copied, durably … ─► moved ─► the earlier one is left over ─► … ended … ─► nothing_left
 //! ```
 //! Each of these is one replacement of the manifest. Whatever is left over is never read, and goes
-//! with the next conversion if this one does not come so far.
+//! with the next start of a server, or the next conversion, if this one does not come so far.
 
 use std::sync::Arc;
 

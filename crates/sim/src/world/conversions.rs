@@ -49,7 +49,10 @@ impl World {
         };
         let outcome = convert_on(&server.config, &environment, keyspace, index, &mut turns);
         let change = match outcome {
-            Ok(done) => done.is_changed.then_some(RestartChange::Index),
+            Ok(done) => {
+                server.environment.end(false, seed.derive("done", 0));
+                done.is_changed.then_some(RestartChange::Index)
+            }
             Err(ServerError::Internal(words)) if words == CUT_OFF => {
                 server.environment.end(true, seed.derive("cut-off", 0));
                 Some(RestartChange::IndexCutOff)
@@ -63,6 +66,7 @@ impl World {
             }
             // What keeps a start from going on is told by the start.
             Err(error) => {
+                server.environment.end(false, seed.derive("failed", 0));
                 self.trace.note(now, id, &format!("is not converted: {error}"));
                 None
             }
