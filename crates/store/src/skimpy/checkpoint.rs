@@ -117,12 +117,21 @@ impl Checkpointer {
 
     /// Whether the next pump can do something. Pages are written while the device keeps pace: who
     /// waits for it is woken by it.
-    pub(super) fn has_work(&self, writer: &Writer) -> bool {
+    pub(super) fn has_work(&self, writer: &Writer, chains: Chains) -> bool {
         match self.phase {
-            CheckpointStage::Idle => self.wanted,
+            CheckpointStage::Idle => self.wanted && chains != Chains::Displaced,
             CheckpointStage::Streaming | CheckpointStage::Closing => !writer.is_behind(),
-            CheckpointStage::Barrier | CheckpointStage::Ending { .. } => false,
+            CheckpointStage::Barrier => self.is_behind_barrier(writer),
+            CheckpointStage::Ending { ordinal } => {
+                writer.ledger.is_durable(StreamId::Checkpoint, ordinal)
+            }
         }
+    }
+
+    /// Whether everything that it tells of is durable.
+    fn is_behind_barrier(&self, writer: &Writer) -> bool {
+        let is_durable = |&of: &StreamId| writer.ledger.is_durable(of, self.ordinals[of as usize]);
+        [StreamId::Hot, StreamId::Large].iter().all(is_durable)
     }
 
     /// Whether it waits for something to become durable.
@@ -146,9 +155,7 @@ impl Checkpointer {
                 Emitted::NoRoom => self.abandon(&mut core.kit.volume),
             },
             CheckpointStage::Barrier => {
-                let ledger = &core.kit.volume.writer.ledger;
-                let streams = [StreamId::Hot, StreamId::Large];
-                if streams.iter().all(|&of| ledger.is_durable(of, self.ordinals[of as usize])) {
+                if self.is_behind_barrier(&core.kit.volume.writer) {
                     self.phase = CheckpointStage::Closing;
                     self.close(&mut core.kit.volume);
                 }

@@ -112,7 +112,7 @@ impl TailCollector {
             || self.parts.has_work(blocks)
             || (!self.waiting.is_empty() && self.waiting.len() >= self.jobs.len() && !is_stalled)
             || self.next_to_gather(blocks).is_some()
-            || self.failed.has_work()
+            || self.failed.has_work(&core.kit.volume)
     }
 
     fn circumstances(&self, core: &FrugalContents) -> Circumstances {
@@ -156,7 +156,7 @@ impl TailCollector {
 
     /// Whether something waits to become durable.
     pub(super) fn waits(&self) -> bool {
-        !self.emptied.is_empty() || self.failed.has_work()
+        !self.emptied.is_empty() || !self.failed.is_empty()
     }
 
     /// A block of the log could not be programmed.
@@ -181,10 +181,10 @@ impl TailCollector {
 
     /// What a checkpoint would find now.
     pub(super) fn state(&self) -> Chains {
-        match (self.failed.has_work(), self.damaged_buckets.is_empty()) {
-            (true, _) => Chains::Displaced,
-            (false, true) => Chains::Sound,
-            (false, false) => Chains::Damaged,
+        match (self.failed.is_empty(), self.damaged_buckets.is_empty()) {
+            (false, _) => Chains::Displaced,
+            (true, true) => Chains::Sound,
+            (true, false) => Chains::Damaged,
         }
     }
 

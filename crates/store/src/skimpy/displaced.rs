@@ -17,7 +17,9 @@ use timestone_flash::{BlockId, PageId};
 
 use super::contents::{FrugalContents, fence_record};
 use super::spaces::Fence;
+use crate::kit::blocks::Blocks;
 use crate::kit::ledger::Held;
+use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, Record, RecordKind};
 
@@ -32,6 +34,8 @@ struct FailedBlock {
     buckets: BTreeSet<u32>,
     /// Those that are being gathered.
     under_way: BTreeSet<u32>,
+    /// Free and clean blocks when there was no room for a fence of the page at `next`.
+    refused: Option<(u32, u32)>,
     /// The log's ordinal when everything had moved.
     barrier: Option<u64>,
 }
@@ -53,13 +57,20 @@ impl FailedBlocks {
             next: first,
             buckets,
             under_way,
+            refused: None,
             barrier: None,
         });
     }
 
-    /// Whether something is to be moved, or waits to become durable.
-    pub(super) fn has_work(&self) -> bool {
-        !self.list.is_empty()
+    /// Whether nothing is to be moved, and nothing waits to become durable.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether the next pump can do something here: the device wakes what waits for it, and buckets
+    /// are gathered by the collector.
+    pub(super) fn has_work(&self, volume: &Volume) -> bool {
+        self.list.iter().any(|failed| failed.has_work(volume))
     }
 
     /// Whether a page could not be programmed.
@@ -98,10 +109,7 @@ impl FailedBlocks {
         }
         let volume = &mut core.kit.volume;
         self.list.retain(|failed| {
-            let is_durable = failed.barrier.is_some_and(|ordinal| {
-                volume.writer.ledger.is_durable_out_of(failed.block, StreamId::Hot, ordinal)
-            });
-            let is_done = is_durable && volume.blocks.get(failed.block).readers == 0;
+            let is_done = failed.is_done(volume);
             if is_done {
                 volume.writer.relocated(failed.block);
                 volume.blocks.cut_to_readable(failed.block);
@@ -111,17 +119,45 @@ impl FailedBlocks {
     }
 }
 
+/// Free and clean blocks: more of them is more room.
+fn room(blocks: &Blocks) -> (u32, u32) {
+    (blocks.free_count(), blocks.clean_count())
+}
+
 impl FailedBlock {
+    /// Whether everything has moved, that is durable, and nobody reads here.
+    fn is_done(&self, volume: &Volume) -> bool {
+        let is_durable = self.barrier.is_some_and(|ordinal| {
+            volume.writer.ledger.is_durable_out_of(self.block, StreamId::Hot, ordinal)
+        });
+        is_durable && volume.blocks.get(self.block).readers == 0
+    }
+
+    /// Whether all of its pages were looked at, and what was found has moved.
+    fn has_moved(&self, volume: &Volume) -> bool {
+        self.next >= volume.blocks.get(self.block).pages
+            && self.buckets.is_empty()
+            && self.under_way.is_empty()
+    }
+
+    fn has_work(&self, volume: &Volume) -> bool {
+        let unread = self.next < volume.blocks.get(self.block).pages;
+        let may_look = unread && self.refused != Some(room(&volume.blocks));
+        let may_flush = self.barrier.is_none() && self.has_moved(volume);
+        may_look || may_flush || self.is_done(volume)
+    }
+
     fn look(&mut self, stay: &mut BTreeSet<u32>, core: &mut FrugalContents) {
         let pages = core.kit.volume.blocks.get(self.block).pages;
         while self.next < pages {
             let page = core.kit.volume.geometry().page(self.block, self.next);
             if !self.look_at(page, stay, core) {
+                self.refused = Some(room(&core.kit.volume.blocks));
                 return;
             }
             self.next += 1;
         }
-        if self.barrier.is_none() && self.buckets.is_empty() && self.under_way.is_empty() {
+        if self.barrier.is_none() && self.has_moved(&core.kit.volume) {
             core.kit.volume.flush(StreamId::Hot);
             self.barrier = Some(core.kit.volume.writer.ordinal(StreamId::Hot));
         }

@@ -289,6 +289,11 @@ impl Skimpy {
         self.life.block_failed(error, &mut self.events);
     }
 
+    /// Whether something waits to become durable.
+    fn waits(&self) -> bool {
+        self.collector.waits() || self.checkpointer.waits() || self.core.kit.staging.waits()
+    }
+
     /// Hands what reads have come to to whoever asked for it.
     fn take_answers(&mut self) {
         while let Some(answer) = self.reads.answers.pop_front() {
@@ -661,10 +666,10 @@ impl Upkeep for Skimpy {
             if checkpointer.pump(core, collector.state()) {
                 self.events.push(StoreEvent::CheckpointDone);
             }
-            let waits = collector.waits() || checkpointer.waits() || core.kit.staging.waits();
-            self.life.make_durable(self.config.delays(), waits, &mut core.kit.volume);
-            let finished = || checkpointer.finish();
-            self.life.drain(&core.kit.staging, finished, &mut self.events);
+            let waits = self.waits();
+            self.life.make_durable(self.config.delays(), waits, &mut self.core.kit.volume);
+            let finished = || self.checkpointer.finish();
+            self.life.drain(&self.core.kit.staging, finished, &mut self.events);
         }
         let mut serving = self.serving();
         serving.queued();
@@ -689,13 +694,15 @@ impl Upkeep for Skimpy {
         let work = walks
             || self.core.kit.staging.has_work(writer)
             || self.collector.has_work(&self.core)
-            || self.checkpointer.has_work(writer);
+            || self.checkpointer.has_work(writer, self.collector.state());
         if work || !self.events.is_empty() {
             return Some(volume.now());
         }
         let flush =
             writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
-        let sync = writer.ledger.sync_deadline(self.config.sync_interval);
+        // What completed at the end of a turn is synced in the next one, if something waits for that.
+        let interval = if self.waits() { Duration::ZERO } else { self.config.sync_interval };
+        let sync = writer.ledger.sync_deadline(interval);
         flush.into_iter().chain(sync).chain(self.life.deadline(volume.now())).min()
     }
 

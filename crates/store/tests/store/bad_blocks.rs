@@ -361,6 +361,51 @@ fn a_program_that_fails_while_a_checkpoint_is_written_delays_the_checkpoint() {
     assert_eq!((report.checkpoint.is_some(), report.keys), (true, KEYS));
 }
 
+/// A store whose thread sleeps until the store asks for a turn or the device has completed something:
+/// a program fails, and what it held moves elsewhere.
+fn rests_while_a_block_is_replaced<S: OnEmulated>(checkpoint: bool) {
+    let mut world = World::<S>::new(FaultRates::default());
+    for time in 0..100 {
+        world.put(time % KEYS, Some(700));
+        world.pump();
+    }
+    world.driver.store.sync_soon();
+    (0..50).for_each(|_| world.pump());
+    world.medium.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
+    world.put(1, Some(700));
+    world.driver.store.begin_batch(world.batch + 1);
+    world.driver.store.sync_soon();
+    let end = world.driver.now + 10_000_000_000;
+    let (mut wants_checkpoint, mut turns) = (checkpoint, 0);
+    world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
+    while world.driver.now < end {
+        if core::mem::take(&mut wants_checkpoint) && world.bad_blocks() > 0 {
+            world.driver.store.checkpoint_now();
+        } else {
+            wants_checkpoint = checkpoint && world.bad_blocks() == 0;
+        }
+        let deadline = world.driver.store.next_deadline().map(|time| time.as_nanos());
+        let next = deadline.into_iter().chain(world.medium.next_due()).min();
+        let Some(next) = next else { break };
+        turns = if next > world.driver.now { 0 } else { turns + 1 };
+        assert!(turns < 50, "it turns without end: {:?}", world.driver.store.figures());
+        world.driver.now = next.max(world.driver.now);
+        world.medium.clock().advance_to(world.driver.now);
+        world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
+    }
+    assert_eq!(world.bad_blocks(), 1);
+    assert_eq!(world.driver.store.stable_batch(), world.batch, "what failed is durable elsewhere");
+    let is_done = |event: &StoreEvent| matches!(event, StoreEvent::CheckpointDone);
+    assert_eq!(world.driver.events.iter().any(is_done), checkpoint);
+}
+
+#[test]
+fn a_store_rests_while_what_could_not_be_programmed_becomes_durable_elsewhere() {
+    for checkpoint in [false, true] {
+        rests_while_a_block_is_replaced::<Skimpy>(checkpoint);
+    }
+}
+
 #[test]
 fn a_worn_out_device_is_full_in_the_end_and_still_reads() {
     let medium = {
