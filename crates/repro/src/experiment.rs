@@ -8,7 +8,7 @@ use crate::store;
 use crate::txn;
 
 /// The files of `scenarios/repro/`, in the order of papers and figures.
-const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 10] = [
     ("semel-t1", include_str!("../../../scenarios/repro/semel-t1.toml")),
     ("semel-t1-ssd", include_str!("../../../scenarios/repro/semel-t1-ssd.toml")),
     ("milana-f6", include_str!("../../../scenarios/repro/milana-f6.toml")),
@@ -18,6 +18,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("skimpy-f1", include_str!("../../../scenarios/repro/skimpy-f1.toml")),
     ("skimpy-f4", include_str!("../../../scenarios/repro/skimpy-f4.toml")),
     ("skimpy-f5", include_str!("../../../scenarios/repro/skimpy-f5.toml")),
+    ("skimpy-f6", include_str!("../../../scenarios/repro/skimpy-f6.toml")),
 ];
 
 /// A table or figure of a paper, and how it is reproduced.

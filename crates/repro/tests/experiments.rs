@@ -92,6 +92,22 @@ fn equal_seeds_give_equal_figures_and_pictures_and_others_do_not() {
 }
 
 #[test]
+fn a_session_alone_never_aborts_and_many_get_more_done_and_meet_each_other() {
+    let experiment = Experiment::find("skimpy-f6").expect("the experiment and its files");
+    let options = RunOptions { scale: 1e-9, seed: None, in_real_time: false };
+    let (measured, _) = experiment.run(options, &mut Unwatched).expect("it runs");
+    for store in measured.series() {
+        let figure = |sessions: f64, name: &str| {
+            measured.figure(store, sessions, name).expect("it was measured")
+        };
+        assert_eq!(figure(1.0, "commit-percent"), 100.0, "{store}");
+        assert!(figure(256.0, "commit-percent") < 99.0, "{store}: updates meet");
+        let faster = figure(16.0, "throughput-ktps") / figure(1.0, "throughput-ktps");
+        assert!(faster > 4.0, "{store}: gets of sessions go on side by side, {faster}");
+    }
+}
+
+#[test]
 fn who_cannot_run_in_real_time_says_so() {
     let experiment = Experiment::find("milana-f7").expect("the experiment and its files");
     let options = RunOptions { scale: 1e-9, seed: None, in_real_time: true };

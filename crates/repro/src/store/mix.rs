@@ -3,7 +3,9 @@
 //!
 //! A turn asks for what may be asked for, lets the store do what is due, lets the time pass that
 //! this took, and takes the answers. When a turn had nothing to do, the clock goes to where the
-//! next thing happens.
+//! next thing happens. Instead of single requests, [sessions] may have transactions.
+
+mod sessions;
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use crate::store::device::DeviceMonitor;
 use crate::store::part::StorePart;
 use crate::store::processor::{Processor, Work};
 use crate::store::subject::Subject;
+use sessions::Sessions;
 
 /// Where the clock begins: versions lie behind it, so that a get at any moment reads the youngest.
 const EPOCH: u64 = 1_000_000_000_000_000;
@@ -44,6 +47,11 @@ pub(super) enum Asking {
         /// Of the store's clock.
         span: Duration,
     },
+    /// Transactions, for so long.
+    Transactions {
+        /// Of the store's clock.
+        span: Duration,
+    },
 }
 
 /// What came of a measured part.
@@ -52,6 +60,10 @@ pub(super) struct OperationTally {
     pub(super) span: Duration,
     pub(super) gets: OperationLatencies,
     pub(super) puts: OperationLatencies,
+    /// Those that committed, from their first beginning on.
+    pub(super) transactions: OperationLatencies,
+    /// Attempts that did not.
+    pub(super) aborted: u64,
     pub(super) work: Work,
     pub(super) put_bytes: u64,
     pub(super) lower_moved_pages: u64,
@@ -64,6 +76,11 @@ pub(super) struct OperationTally {
 pub(super) struct OperationLatencies(Vec<u32>);
 
 impl OperationLatencies {
+    fn push(&mut self, now: Timestamp, began: Timestamp) {
+        let nanos = now.as_nanos() - began.as_nanos();
+        self.0.push(u32::try_from(nanos).unwrap_or(u32::MAX));
+    }
+
     pub(super) fn count(&self) -> u64 {
         self.0.len() as u64
     }
@@ -110,6 +127,7 @@ pub(super) struct StoreMix<S> {
     gets: Vec<Timestamp>,
     free_tokens: Vec<u32>,
     puts: VecDeque<Putting>,
+    sessions: Sessions,
     /// Gets that were answered at once, since the last answers were taken.
     at_once: u32,
     batch: u64,
@@ -130,8 +148,8 @@ impl<S: Subject> StoreMix<S> {
         monitor: DeviceMonitor,
         part: &StorePart,
         seed: u64,
-    ) -> Self {
-        Self {
+    ) -> Result<Self, ReproError> {
+        Ok(Self {
             name,
             store,
             medium,
@@ -151,6 +169,7 @@ impl<S: Subject> StoreMix<S> {
             gets: vec![Timestamp::ZERO; part.in_flight as usize],
             free_tokens: (0..part.in_flight).collect(),
             puts: VecDeque::new(),
+            sessions: Sessions::new(part, seed)?,
             at_once: 0,
             batch: 1,
             version: 1,
@@ -158,7 +177,7 @@ impl<S: Subject> StoreMix<S> {
             work: Work::default(),
             charged: Work::default(),
             tally: OperationTally::default(),
-        }
+        })
     }
 
     pub(super) fn store(&self) -> &S {
@@ -169,6 +188,11 @@ impl<S: Subject> StoreMix<S> {
     pub(super) fn set_in_flight(&mut self, requests: u32) {
         assert!(requests as usize <= self.gets.len(), "every get has a token");
         self.limit = requests;
+    }
+
+    /// From now on so many sessions have transactions.
+    pub(super) fn set_sessions(&mut self, sessions: u32) {
+        self.sessions.set_limit(sessions);
     }
 
     fn now(&self) -> Timestamp {
@@ -227,7 +251,7 @@ impl<S: Subject> StoreMix<S> {
     /// time is over when the time is.
     fn in_flight_of_goal(&self, goal: &Goal) -> usize {
         match goal.asking {
-            Asking::Mixed { .. } => 0,
+            Asking::Mixed { .. } | Asking::Transactions { .. } => 0,
             Asking::Load | Asking::Overwrite(_) => self.puts.len(),
         }
     }
@@ -239,6 +263,27 @@ impl<S: Subject> StoreMix<S> {
     ) -> Result<(), ReproError> {
         self.batch += 1;
         self.store.begin_batch(self.batch);
+        match goal.asking {
+            Asking::Transactions { .. } => self.ask_sessions(goal)?,
+            _ => self.ask_some(goal, refused)?,
+        }
+        // A little behind, so that what is superseded can go.
+        let youngest = self.version.saturating_sub(1);
+        let read_as_of = self.sessions.oldest_snapshot().unwrap_or(youngest);
+        let watermark = Timestamp::from_nanos(read_as_of.min(youngest));
+        self.store.advance_watermark(watermark);
+        self.store.advance_replay_floor(watermark);
+        self.store.pump(self.now(), &mut self.events);
+        self.charge();
+        self.answers()
+    }
+
+    /// As many single requests as may be under way.
+    fn ask_some(
+        &mut self,
+        goal: &mut Goal,
+        refused: &mut Option<Option<u64>>,
+    ) -> Result<(), ReproError> {
         while self.under_way < self.limit && !goal.is_reached(self) {
             let put = match refused.take() {
                 Some(again) => again,
@@ -250,19 +295,15 @@ impl<S: Subject> StoreMix<S> {
                     *refused = Some(put);
                     break;
                 }
-                Err(error) => {
-                    let (store, requests) = (self.name.to_owned(), self.done);
-                    return Err(ReproError::Store { store, requests, error });
-                }
+                Err(error) => return Err(self.refused(error)),
             }
         }
-        // A little behind, so that what is superseded can go.
-        let watermark = Timestamp::from_nanos(self.version.saturating_sub(1));
-        self.store.advance_watermark(watermark);
-        self.store.advance_replay_floor(watermark);
-        self.store.pump(self.now(), &mut self.events);
-        self.charge();
-        self.answers()
+        Ok(())
+    }
+
+    /// What a store has refused, and when.
+    fn refused(&self, error: StoreError) -> ReproError {
+        ReproError::Store { store: self.name.to_owned(), requests: self.done, error }
     }
 
     /// What is asked for next: a put of this key, or a get.
@@ -273,6 +314,7 @@ impl<S: Subject> StoreMix<S> {
             Asking::Mixed { put_share, .. } => {
                 (self.random.unit() * 100.0 < put_share).then(|| self.popular())
             }
+            Asking::Transactions { .. } => None,
         }
     }
 
@@ -285,26 +327,21 @@ impl<S: Subject> StoreMix<S> {
     fn ask(&mut self, put: Option<u64>) -> Result<bool, StoreError> {
         let began = self.now();
         let number = put.unwrap_or_else(|| self.popular());
-        self.key.clear();
-        self.shape.write(KeyIndex(number), &mut self.key);
-        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
         if put.is_some() {
-            let version = Version::new(Timestamp::from_nanos(self.version), ClientId::new(1));
-            self.value.clear();
-            GeneratedRun { seed: self.version, length: self.value_bytes }.append(&mut self.value);
-            match self.store.put(key, version, &self.value, Expiry::NEVER) {
+            match self.put_one(KeyIndex(number), self.version) {
                 Ok(()) => {}
                 Err(StoreError::Busy) => return Ok(false),
                 Err(error) => return Err(error),
             }
             self.version += 1;
-            self.work.puts += 1;
-            self.tally.put_bytes += (self.key.len() + self.value.len()) as u64;
             self.under_way += 1;
             self.puts.push_back(Putting { batch: self.batch, began });
             return Ok(true);
         }
         let Some(token) = self.free_tokens.pop() else { return Ok(false) };
+        self.key.clear();
+        self.shape.write(KeyIndex(number), &mut self.key);
+        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
         let at = Timestamp::from_nanos(EPOCH - 1);
         match self.store.get(key, at, ReadToken(token.into())) {
             Ok(Lookup::Present { .. }) => {
@@ -324,6 +361,22 @@ impl<S: Subject> StoreMix<S> {
         }
         self.work.gets += 1;
         Ok(true)
+    }
+
+    /// Puts a version of a key.
+    fn put_one(&mut self, number: KeyIndex, version: u64) -> Result<(), StoreError> {
+        self.key.clear();
+        self.shape.write(number, &mut self.key);
+        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
+        self.value.clear();
+        // No two values are the same.
+        let seed = version ^ number.0 << 40;
+        GeneratedRun { seed, length: self.value_bytes }.append(&mut self.value);
+        let version = Version::new(Timestamp::from_nanos(version), ClientId::new(1));
+        self.store.put(key, version, &self.value, Expiry::NEVER)?;
+        self.work.puts += 1;
+        self.tally.put_bytes += (self.key.len() + self.value.len()) as u64;
+        Ok(())
     }
 
     /// What was done until now.
@@ -356,9 +409,8 @@ impl<S: Subject> StoreMix<S> {
 
     fn answers(&mut self) -> Result<(), ReproError> {
         let now = self.now();
-        let since =
-            |began: Timestamp| u32::try_from(now.as_nanos() - began.as_nanos()).unwrap_or(u32::MAX);
-        for event in self.events.drain(..) {
+        let mut events = core::mem::take(&mut self.events);
+        for event in events.drain(..) {
             let StoreEvent::ReadDone { token, outcome } = event else { continue };
             let ReadOutcome::Present { value, .. } = outcome else {
                 return Err(ReproError::Run(format!(
@@ -367,11 +419,15 @@ impl<S: Subject> StoreMix<S> {
                 )));
             };
             self.store.recycle(value);
-            self.tally.gets.0.push(since(self.gets[token.0 as usize]));
+            if self.session_read(token) {
+                continue;
+            }
+            self.tally.gets.push(now, self.gets[token.0 as usize]);
             self.free_tokens.push(token.0 as u32);
             self.under_way -= 1;
             self.done += 1;
         }
+        self.events = events;
         for _ in 0..std::mem::take(&mut self.at_once) {
             self.tally.gets.0.push(0);
             self.done += 1;
@@ -379,10 +435,11 @@ impl<S: Subject> StoreMix<S> {
         let stable = self.store.stable_batch();
         while self.puts.front().is_some_and(|put| put.batch <= stable) {
             let Some(put) = self.puts.pop_front() else { break };
-            self.tally.puts.0.push(since(put.began));
+            self.tally.puts.push(now, put.began);
             self.under_way -= 1;
             self.done += 1;
         }
+        self.sessions_durable(stable);
         Ok(())
     }
 
@@ -416,7 +473,7 @@ impl Goal {
             Asking::Overwrite(pages) => {
                 (mix.monitor.asked().programmed_pages - self.pages) as f64 / pages.max(1) as f64
             }
-            Asking::Mixed { span, .. } => {
+            Asking::Mixed { span, .. } | Asking::Transactions { span } => {
                 let passed = mix.now().as_nanos() - self.begun.as_nanos();
                 passed as f64 / span.as_nanos().max(1) as f64
             }

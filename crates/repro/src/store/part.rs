@@ -145,11 +145,14 @@ pub(crate) enum Sweep {
     PutShare,
     /// Keys of a bucket.
     KeysPerBucket,
+    /// Sessions, each with a transaction at a time: those of [YCSB as a social
+    /// network](timestone_workload::WorkloadKind::YcsbSocial).
+    Sessions,
 }
 
 impl Sweep {
-    const NAMES: [&str; 3] = ["get-share", "put-share", "keys-per-bucket"];
-    const ALL: [Self; 3] = [Self::GetShare, Self::PutShare, Self::KeysPerBucket];
+    const NAMES: [&str; 4] = ["get-share", "put-share", "keys-per-bucket", "sessions"];
+    const ALL: [Self; 4] = [Self::GetShare, Self::PutShare, Self::KeysPerBucket, Self::Sessions];
 
     /// As in files.
     pub(crate) fn name(self) -> &'static str {
@@ -173,11 +176,15 @@ impl StorePart {
         let is_wrong = match self.sweep {
             Sweep::GetShare | Sweep::PutShare => !self.over.iter().all(|x| share(*x)),
             Sweep::KeysPerBucket => !self.over.iter().all(|x| (1.0..=1e6).contains(x)),
+            Sweep::Sessions => {
+                let most = f64::from(self.in_flight);
+                !self.over.iter().all(|x| (1.0..=most).contains(x) && x.fract() == 0.0)
+            }
         };
         if is_wrong || self.over.is_empty() || self.compare.is_empty() || !share(self.put_share) {
             return Err(format!(
                 "[store] compares at least one store over at least one place; shares are between 0 \
-                 and 100, and {:?} are none of {}",
+                 and 100, sessions as many as in-flight at most, and {:?} are none of {}",
                 self.over,
                 self.sweep.name()
             ));
@@ -231,7 +238,7 @@ impl StorePart {
         match self.sweep {
             Sweep::GetShare => 100.0 - x,
             Sweep::PutShare => x,
-            Sweep::KeysPerBucket => self.put_share,
+            Sweep::KeysPerBucket | Sweep::Sessions => self.put_share,
         }
     }
 

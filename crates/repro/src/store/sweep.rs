@@ -109,7 +109,7 @@ pub(super) fn prepared<S: Subject>(
         requests: 0,
         error,
     })?;
-    let mut mix = StoreMix::new(kind.name(), store, medium, monitor, part, seed);
+    let mut mix = StoreMix::new(kind.name(), store, medium, monitor, part, seed)?;
     let doing = format!("{}: putting all keys", kind.name());
     mix.drive(Asking::Load, &doing, &mut progress.part(0, 2))?;
     let pages = pages_of(part.device.capacity_bytes as f64 * part.run.precondition);
@@ -130,12 +130,17 @@ fn place<S: Subject>(
 ) -> Result<Point, ReproError> {
     let put_share = part.put_share_at(x);
     let doing = format!("{} at {} {x}", kind.name(), part.sweep.name());
-    mix.set_in_flight(part.in_flight_at(x));
-    let settling = Asking::Mixed { put_share, span: part.run.settle };
-    mix.drive(settling, &doing, &mut progress.part(0, 2))?;
+    let asking = |span| match part.sweep {
+        Sweep::Sessions => Asking::Transactions { span },
+        _ => Asking::Mixed { put_share, span },
+    };
+    match part.sweep {
+        Sweep::Sessions => mix.set_sessions(x as u32),
+        _ => mix.set_in_flight(part.in_flight_at(x)),
+    }
+    mix.drive(asking(part.run.settle), &doing, &mut progress.part(0, 2))?;
     let before = mix.store().translations();
-    let measuring = Asking::Mixed { put_share, span: part.run.measure };
-    let tally = mix.drive(measuring, &doing, &mut progress.part(1, 2))?;
+    let tally = mix.drive(asking(part.run.measure), &doing, &mut progress.part(1, 2))?;
     let mut figures = figures(tally, mix.store().index_bytes(), part);
     if let (Some(before), Some(after)) = (before, mix.store().translations()) {
         let (hits, misses) = (after.0 - before.0, after.1 - before.1);
@@ -167,6 +172,12 @@ fn figures(
     tell("get-p99-us", tally.gets.quantile_us(990));
     tell("put-mean-us", tally.puts.mean_us());
     tell("put-p99-us", tally.puts.quantile_us(990));
+    let (committed, aborted) = (tally.transactions.count() as f64, tally.aborted as f64);
+    let has_committed = committed > 0.0;
+    tell("throughput-ktps", has_committed.then_some(committed / seconds / 1000.0));
+    tell("commit-percent", has_committed.then(|| committed * 100.0 / (committed + aborted)));
+    tell("transaction-mean-us", tally.transactions.mean_us());
+    tell("transaction-p99-us", tally.transactions.quantile_us(990));
     let of_put = |count: u64| (puts > 0).then(|| count as f64 / puts as f64);
     tell("moved-records-per-put", of_put(work.moved_records));
     tell("lower-moved-pages-per-put", of_put(tally.lower_moved_pages));
