@@ -16,8 +16,8 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use timestone::server::{DeviceKind, FlashPlace, MasterPlace, ServerConfig, StageLayout, limits};
 use timestone_clock::ClockShift;
-use timestone_cluster::ReplicationFactor;
 use timestone_cluster::limits::MIN_DETECTION;
+use timestone_cluster::{ClusterError, ReplicationFactor};
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -74,6 +74,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("data", "timestone-data"),
     ("listen", "127.0.0.1:7400"),
     ("resp", "127.0.0.1:7401"),
+    ("resp-keyspace", "default"),
     ("http", "127.0.0.1:7402"),
     ("advertise", ""),
     ("log", "ssd"),
@@ -270,6 +271,8 @@ impl Settings {
         let mut config = ServerConfig::new(PathBuf::from(&self.find("data").value));
         config.listen.native = self.parse("listen", listen)?;
         config.listen.resp = self.parse("resp", listen)?;
+        let keyspace = |text: &str| text.parse().map_err(|error: ClusterError| error.to_string());
+        config.listen.resp_keyspace = Some(self.parse("resp-keyspace", keyspace)?);
         config.listen.http = self.parse("http", listen)?;
         config.listen.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;

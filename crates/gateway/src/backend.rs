@@ -12,30 +12,44 @@
 //! This is the only place that asks shards for anything. Deliberately absent: what commands mean,
 //! whom a result is for (an operation's name says so, see [`Operation`]).
 
-use timestone_cluster::{MapVersion, ServerInfo, ShardMap};
+use timestone_cluster::{KeyspaceName, MapVersion, ServerInfo, ShardMap};
 use timestone_session::{
     Condition, Engine, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError,
     SessionId, Step, TxnHandle, TxnOptions, ValueView,
 };
-use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
+use timestone_types::{ClientId, HashSeed, KeyspaceId, Timestamp, hash_key};
 use timestone_wire::{Envelope, RequestId, WireError};
 
-use crate::commands::view::{KEYSPACE, TransactionView};
+use crate::commands::view::TransactionView;
 use crate::jobs::job::Operation;
+use crate::served::ServedKeyspace;
 
 /// See the module.
 pub(crate) struct Backend {
     engine: Engine,
     session: SessionId,
     seed: HashSeed,
+    pub(crate) served: ServedKeyspace,
 }
 
 impl Backend {
-    /// The backend of a client; the seed makes hashes and pauses unpredictable.
-    pub(crate) fn new(client: ClientId, routes: Routes, seed: u64) -> Result<Self, SessionError> {
+    /// The backend of a client, for one keyspace; the seed makes hashes and pauses unpredictable.
+    pub(crate) fn new(
+        client: ClientId,
+        routes: Routes,
+        keyspace: KeyspaceName,
+        seed: u64,
+    ) -> Result<Self, SessionError> {
         let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
         let session = engine.open_session()?;
-        Ok(Self { engine, session, seed: HashSeed(seed) })
+        let served = ServedKeyspace::new(keyspace);
+        Ok(Self { engine, session, seed: HashSeed(seed), served })
+    }
+
+    /// The keyspace that is served.
+    #[inline]
+    pub(crate) const fn keyspace(&self) -> KeyspaceId {
+        self.served.id()
     }
 
     /// What refusals call the servers that this gateway has no path to.
@@ -63,7 +77,7 @@ impl Backend {
     /// The hash by which the gateway knows a key.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        hash_key(self.seed, KEYSPACE, key).0
+        hash_key(self.seed, self.keyspace(), key).0
     }
 
     /// How many shards the cluster has.
@@ -87,7 +101,8 @@ impl Backend {
     ) -> Result<(), SessionError> {
         operation.assert_packs();
         let (options, op) = (RequestOptions::default(), OpId(operation.pack()));
-        self.engine.get_latest(now, self.session, KEYSPACE, key, options, op).map(drop)
+        let keyspace = self.keyspace();
+        self.engine.get_latest(now, self.session, keyspace, key, options, op).map(drop)
     }
 
     /// Asks for a write of one key; with `previous`, the result has the value that was there.
@@ -106,9 +121,9 @@ impl Backend {
     ) -> Result<(), SessionError> {
         operation.assert_packs();
         let options = RequestOptions { return_previous: previous, ..RequestOptions::default() };
-        let op = OpId(operation.pack());
+        let (keyspace, op) = (self.keyspace(), OpId(operation.pack()));
         self.engine
-            .write_if(now, self.session, KEYSPACE, key, mutation, condition, options, op)
+            .write_if(now, self.session, keyspace, key, mutation, condition, options, op)
             .map(drop)
     }
 }
@@ -171,13 +186,14 @@ impl Backend {
         operation: Operation,
     ) -> Result<bool, SessionError> {
         operation.assert_packs();
-        let step = self.engine.get(now, txn, KEYSPACE, key, OpId(operation.pack()))?;
+        let keyspace = self.keyspace();
+        let step = self.engine.get(now, txn, keyspace, key, OpId(operation.pack()))?;
         Ok(matches!(step, Step::Pending(_)))
     }
 
     /// A key as a transaction has it.
     pub(crate) fn peek(&self, txn: TxnHandle, key: &[u8]) -> Option<ValueView<'_>> {
-        self.engine.peek(txn, KEYSPACE, key)
+        self.engine.peek(txn, self.keyspace(), key)
     }
 
     /// How long the value is that a key has in a transaction.
@@ -193,7 +209,8 @@ impl Backend {
     /// The keys of a transaction that is under way, for commands.
     pub(crate) fn view(&mut self, txn: TxnHandle, now: Timestamp) -> TransactionView<'_> {
         debug_assert!(self.is_open(txn), "commands see what is under way");
-        TransactionView { engine: &mut self.engine, txn, now }
+        let keyspace = self.keyspace();
+        TransactionView { engine: &mut self.engine, txn, now, keyspace }
     }
 
     /// Clears the keyspace when the transaction commits.
@@ -205,7 +222,7 @@ impl Backend {
         now: Timestamp,
         txn: TxnHandle,
     ) -> Result<(), SessionError> {
-        let cleared = self.engine.fence(now, txn, KEYSPACE);
+        let cleared = self.engine.fence(now, txn, self.keyspace());
         debug_assert!(cleared.is_err() || self.is_open(txn));
         cleared
     }

@@ -20,7 +20,6 @@ use timestone_types::{Epoch, Expiry, HashSeed, HashedKey, KeyRef, ShardId, Times
 use timestone_wire::resp::ReplyWriter;
 
 use crate::backend::Backend;
-use crate::commands::view::KEYSPACE;
 use crate::connection::ConnectionIndex;
 use crate::connection::inbox::{CommandPart, StreamPosition};
 use crate::connection::replies::ReplyId;
@@ -154,7 +153,7 @@ impl Direct {
         Some(DirectRoute {
             place: place as u8,
             epoch,
-            key: HashedKey::new(callee.seed, KEYSPACE, key),
+            key: HashedKey::new(callee.seed, backend.keyspace(), key),
         })
     }
 

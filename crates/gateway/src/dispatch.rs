@@ -22,6 +22,7 @@ use crate::limits::{
     QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
 use crate::parts::Parts;
+use crate::served::ServedKeyspace;
 
 /// How a transaction touches its keys, those that it only reads as well: a read behind it on the
 /// same connection could overtake it, and find an older value than the transaction, which starts
@@ -115,8 +116,10 @@ impl<'a> Dispatcher<'a> {
         debug_assert!(arguments.count() > 0, "a command has a name");
         let args = arguments.all();
         let position = self.position;
-        let Some(connection) = self.connection() else { return Disposition::Taken };
-        let spec = match check(args, connection.transaction.multi.is_some()) {
+        let Parts { connections, backend, .. } = &mut *self.parts;
+        let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
+        let checked = check(args, connection.transaction.multi.is_some());
+        let spec = match checked.and_then(|spec| is_served(spec, &backend.served)) {
             Ok(spec) => spec,
             Err(failure) => {
                 if let Some(multi) = &mut connection.transaction.multi {
@@ -191,8 +194,9 @@ impl<'a> Dispatcher<'a> {
                 _ => Err(Failure::SYNTAX),
             },
             cmd => {
-                let shards = self.parts.backend.shard_count();
-                KeyspaceScan::parse(cmd, args, shards).map(JobKind::Scan)
+                let Parts { backend, .. } = &*self.parts;
+                let (shards, keyspace) = (backend.shard_count(), backend.keyspace());
+                KeyspaceScan::parse(cmd, args, shards, keyspace).map(JobKind::Scan)
             }
         };
         match kind {
@@ -484,6 +488,16 @@ fn check(args: Args<'_>, in_multi: bool) -> Result<&'static Spec, Failure> {
         _ if in_multi && spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
         _ => Ok(spec),
     }
+}
+
+/// The command, unless it concerns keys and the keyspace is not there.
+///
+/// # Errors
+/// What is answered instead.
+fn is_served(spec: &'static Spec, served: &ServedKeyspace) -> Result<&'static Spec, Failure> {
+    let has_keys = matches!(spec.class, Class::Read | Class::Write | Class::Keyspace)
+        || spec.cmd == Cmd::Watch;
+    served.refusal().filter(|_| has_keys).map_or(Ok(spec), |refusal| Err(refusal.clone()))
 }
 
 /// Whether a write answers with the value that was there: it cannot be read again when its client

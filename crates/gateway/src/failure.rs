@@ -38,6 +38,10 @@ impl Failure {
     pub(crate) const TOO_LONG: Self =
         fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     pub(crate) const CURSOR: Self = fixed("ERR invalid cursor");
+    pub(crate) const LOST_CURSOR: Self = fixed(
+        "ERR invalid cursor: the keyspace's index was changed since, or another server has it in \
+         another way; begin again with cursor 0",
+    );
     pub(crate) const DB_INDEX: Self = fixed("ERR DB index is out of range");
     pub(crate) const NX_AND_OTHERS: Self =
         fixed("ERR NX and XX, GT or LT options at the same time are not compatible");

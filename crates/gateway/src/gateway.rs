@@ -25,7 +25,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use timestone_cluster::{ServerId, ShardMap};
+use timestone_cluster::{KeyspaceName, ServerId, ShardMap};
 use timestone_seda::{
     ConnectionId, ConnectionView, FrameBatch, Generation, Memory, NetCommand, NetEvent,
     ReplyAddress, StageId,
@@ -55,6 +55,9 @@ pub struct Setup {
     pub client: ClientId,
     /// Where shards are.
     pub map: Arc<ShardMap>,
+    /// The keyspace that it serves. One that is not there yet is waited for: until then commands on
+    /// keys are refused.
+    pub keyspace: KeyspaceName,
     /// The server that it is part of.
     pub server: ServerId,
     /// The shards of its process.
@@ -85,9 +88,22 @@ impl Gateway {
     /// The gateway of a thread.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
-        let Setup { stage, thread, client, map, server, shards, net, seed, memory, gauges } = setup;
+        let Setup {
+            stage,
+            thread,
+            client,
+            map,
+            keyspace,
+            server,
+            shards,
+            net,
+            seed,
+            memory,
+            gauges,
+        } = setup;
         let routes = Routes::from(&*map);
-        let Ok(mut parts) = Parts::new(client, routes, thread, seed, &memory, gauges) else {
+        let Ok(mut parts) = Parts::new(client, routes, keyspace, thread, seed, &memory, gauges)
+        else {
             unreachable!("an engine without sessions has room for one")
         };
         let mut links = ServerLinks::new(OwnProcess { stage, net, server, shards });
@@ -380,7 +396,7 @@ impl Gateway {
             if self.parts.goes_on() {
                 ctx.wants_turn = true;
             }
-            self.node.ask(ctx, &self.parts.backend, self.own);
+            self.node.ask(ctx, &mut self.parts.backend, self.own);
             if let Some(turn) = self.parts.backend.engine().begin_pull(now) {
                 NodeClient::ask_for_map(ctx, self.own);
                 self.links.ask_for_map(ctx, turn);

@@ -89,7 +89,8 @@ impl Parts {
                     (connection.usage.reservation, connection.usage.wait) = (None, None);
                     let consumed = command.consumed();
                     let simple = SimpleCommand::of(&command)
-                        .filter(|_| connection.transaction.multi.is_none());
+                        .filter(|_| connection.transaction.multi.is_none())
+                        .filter(|_| backend.served.refusal().is_none());
                     let disposition = match simple {
                         Some(simple) => {
                             let mut path = FastPath {

@@ -40,6 +40,7 @@ mod links;
 mod memory;
 mod node;
 mod parts;
+mod served;
 mod shutdown;
 #[cfg(test)]
 mod tests;

@@ -119,10 +119,15 @@ pub(crate) const MAX_KEYS_REPLY_BYTES: usize = 64 * 1024 * 1024;
 pub(crate) const KEYS_PAGE: u32 = 1024;
 /// Keys that SCAN asks a shard for when it is not told.
 pub(crate) const SCAN_DEFAULT_COUNT: u32 = 10;
+/// How often SCAN asks shards for further keys in their order that begin alike, before it goes through
+/// the whole keyspace instead: an answer has some thousand keys at most.
+pub(crate) const SCAN_ROUNDS: u32 = 4;
 /// As many times the bound of a connection's answers may be sent to another server without being
 /// written: then its link takes nothing more, and what is for it is dropped, and asked again. One
 /// turn's frames always fit, however long they are.
 pub(crate) const UNWRITTEN_BOUNDS: usize = 4;
+/// How often a gateway asks whether the keyspace that it is to serve is there.
+pub(crate) const KEYSPACE_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a client id is asked for while it is missing.
 pub(crate) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 

@@ -1,7 +1,7 @@
-//! What a gateway asks the node stage: newer shard maps, and client ids.
+//! What a gateway asks the node stage: newer shard maps, client ids, and which keyspace it serves.
 //!
 //! ```text
-//!   engine misses a map or a client id ─► question, again and again while it does ─► answer ─► engine
+//!   a map, a client id or the keyspace is missing ─► question, again and again while it is ─► answer ─► engine
 //! ```
 //! When a map is asked for is the engine's business; other servers are asked as well
 //! ([`links`](crate::links)).
@@ -56,13 +56,16 @@ impl NodeClient {
             Kind::MasterReply => {
                 let answer =
                     MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
-                if let Some(MasterAnswer::Clients(block)) = answer
-                    && engine.wants_client()
-                    && let Some(client) = block.iter().next()
-                {
-                    tracing::warn!(%client, "the gateway was silent for too long and goes on under \
-                        a new client id");
-                    engine.renew_client(now, client);
+                match answer {
+                    Some(MasterAnswer::Clients(block)) if engine.wants_client() => {
+                        if let Some(client) = block.iter().next() {
+                            tracing::warn!(%client, "the gateway was silent for too long and goes \
+                                on under a new client id");
+                            engine.renew_client(now, client);
+                        }
+                    }
+                    Some(MasterAnswer::Keyspaces(list)) => parts.backend.served.told(&list),
+                    _ => {}
                 }
             }
             _ => {
@@ -81,18 +84,25 @@ impl NodeClient {
         ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
     }
 
-    /// Asks the node for a new client id, when the engine misses one.
-    pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &Backend, own: ReplyAddress) {
+    /// Asks the node for what is missing of a client id and the keyspace.
+    pub(crate) fn ask(&mut self, ctx: &mut Turn<'_>, backend: &mut Backend, own: ReplyAddress) {
+        if backend.served.asks(ctx.now()) {
+            Self::ask_master(ctx, own, &MasterCommand::ListKeyspaces);
+        }
         if !backend.engine_ref().wants_client() || ctx.now() < self.next_ask {
             return;
         }
         self.next_ask = ctx.now().saturating_add(ASK_INTERVAL);
         assert!(self.next_ask > ctx.now(), "the node is not asked twice in a turn");
+        Self::ask_master(ctx, own, &MasterCommand::RegisterClient { count: 1 });
+    }
+
+    fn ask_master(ctx: &mut Turn<'_>, own: ReplyAddress, command: &MasterCommand) {
         let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
-        let mut command = Vec::new();
-        MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+        let mut asked = Vec::new();
+        command.encode(&mut asked);
         let mut bytes = ctx.take_buffer();
-        MasterAsk { command: &command }.encode(&envelope, &mut bytes);
+        MasterAsk { command: &asked }.encode(&envelope, &mut bytes);
         ctx.send(Output::ToNode(FrameBatch::new(own, bytes)));
     }
 
@@ -100,6 +110,7 @@ impl NodeClient {
     pub(crate) fn next_deadline(&self, backend: &Backend) -> Option<Timestamp> {
         let engine = backend.engine_ref();
         let client = engine.wants_client().then_some(self.next_ask);
-        client.into_iter().chain(engine.next_pull()).min()
+        let keyspace = backend.served.next_deadline();
+        [client, keyspace, engine.next_pull()].into_iter().flatten().min()
     }
 }

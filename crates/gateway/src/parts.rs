@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use timestone_cluster::ShardMap;
+use timestone_cluster::{KeyspaceName, ShardMap};
 use timestone_seda::{Memory, ReplyAddress};
 use timestone_session::{OpResult, Routes, SessionError};
 use timestone_types::limits::MAX_VALUE_BYTES;
@@ -63,7 +63,7 @@ pub(crate) enum ResultAction {
 }
 
 impl Parts {
-    /// The parts of a gateway of `client` on a thread; the seed makes hashes and pauses
+    /// The parts of a gateway of `client` on a thread, for one keyspace; the seed makes hashes and pauses
     /// unpredictable.
     ///
     /// # Errors
@@ -71,13 +71,14 @@ impl Parts {
     pub(crate) fn new(
         client: ClientId,
         routes: Routes,
+        keyspace: KeyspaceName,
         thread: usize,
         seed: u64,
         memory: &Arc<Memory>,
         gauges: GatewayGauges,
     ) -> Result<Self, SessionError> {
         Ok(Self {
-            backend: Backend::new(client, routes, seed)?,
+            backend: Backend::new(client, routes, keyspace, seed)?,
             connections: Connections::new(thread),
             jobs: Jobs::new(seed),
             direct: Direct::default(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use timestone_clock::ClockShift;
-use timestone_cluster::{ControllerLimits, ReplicationFactor};
+use timestone_cluster::{ControllerLimits, KeyspaceName, ReplicationFactor};
 use timestone_replication::limits::Retention;
 use timestone_txn::participant;
 use timestone_types::ShardId;
@@ -143,6 +143,9 @@ pub struct ListenConfig {
     pub native: Option<SocketAddr>,
     /// RESP gateway; `None`: not served.
     pub resp: Option<SocketAddr>,
+    /// The keyspace that Redis clients are served; `None`: the one that always exists. While there is
+    /// none of this name, their commands on keys are refused.
+    pub resp_keyspace: Option<KeyspaceName>,
     /// HTTP: metrics and health; `None`: not served.
     pub http: Option<SocketAddr>,
     /// The address that others are told to connect to, when it differs from the listening one.

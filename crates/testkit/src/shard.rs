@@ -342,6 +342,7 @@ impl ReferenceShard {
                 wire::Counted { keys: keys.count() as u64 }.encode(&envelope, out);
             }
             Kind::Scan => self.scan(&wire::Scan::decode(frame).unwrap(), &envelope, out),
+            Kind::Range => self.range(&wire::Range::decode(frame).unwrap(), &envelope, out),
             other => panic!("the engine never sends {}", other.name()),
         }
         true
@@ -367,6 +368,23 @@ impl ReferenceShard {
             }
         }
         page.finish(end, keys.peek().is_none());
+    }
+
+    /// A page of a range of keys, in their order.
+    fn range(&self, range: &wire::Range<'_>, envelope: &wire::Envelope, out: &mut Vec<u8>) {
+        assert!(range.keyspace.is_ordered(), "only keys in order have ranges");
+        let inside = |key: &[u8]| key >= range.from && range.end().is_none_or(|end| key < end);
+        let mut keys = self
+            .keys_of(range.keyspace)
+            .filter(|(key, history)| inside(key) && history.at(range.at).2.is_some())
+            .map(|(key, _)| key);
+        let found: Vec<&[u8]> = keys.by_ref().take(range.limit as usize).collect();
+        let mut page = wire::RangePageWriter::begin(envelope, keys.next(), out);
+        for key in found {
+            let (version, expires_at, value) = (Version::ZERO, Expiry::NEVER, &b""[..]);
+            assert!(page.push(&wire::ScanEntry { version, expires_at, key, value }));
+        }
+        page.finish();
     }
 
     fn get(&mut self, frame: &Frame<'_>, late: bool, out: &mut Vec<u8>) -> bool {

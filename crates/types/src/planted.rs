@@ -272,6 +272,8 @@ pub enum Bug {
     RepeatedCommits,
     /// Pages of scans lose a key.
     LostScanKeys,
+    /// A gateway takes a shard's first page of a range of keys for all of them (docs/design/ordered.md).
+    ForgetsRangeEnds,
     /// DBSIZE, KEYS and SCAN leave out what servers have to which the gateway has no connection at
     /// the moment.
     PartialKeyspace,

@@ -67,6 +67,11 @@ pub(super) struct AddressArgs {
     /// Address of the Redis protocol (RESP) [default: 127.0.0.1:7401].
     #[arg(long, env = "TIMESTONE_RESP", value_name = "HOST:PORT")]
     pub(super) resp: Option<String>,
+    /// Keyspace that Redis clients are served. Until it is created, their commands on keys are
+    /// refused. With an ordered index KEYS and SCAN of a prefix read its keys alone [default:
+    /// default].
+    #[arg(long, env = "TIMESTONE_RESP_KEYSPACE", value_name = "NAME")]
+    pub(super) resp_keyspace: Option<String>,
     /// Address of metrics and health over HTTP [default: 127.0.0.1:7402].
     #[arg(long, env = "TIMESTONE_HTTP", value_name = "HOST:PORT")]
     pub(super) http: Option<String>,
@@ -184,6 +189,7 @@ impl ServeArgs {
             "data" => self.data.as_ref(),
             "listen" => self.addresses.listen.as_ref(),
             "resp" => self.addresses.resp.as_ref(),
+            "resp-keyspace" => self.addresses.resp_keyspace.as_ref(),
             "http" => self.addresses.http.as_ref(),
             "advertise" => self.addresses.advertise.as_ref(),
             "log" => self.storage.log.as_ref(),

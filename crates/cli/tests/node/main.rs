@@ -33,6 +33,7 @@ mod peer;
 mod random;
 mod reach;
 mod redis_clients;
+mod redis_keyspace;
 mod replicated;
 mod replicated_load;
 #[allow(dead_code, reason = "each suite uses a part of it")]

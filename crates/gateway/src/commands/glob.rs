@@ -13,6 +13,27 @@
 //! for patterns that are made for it. Deliberately absent: case folding (see [`matches_any_case`])
 //! and everything that other globs know.
 
+/// What every text begins with that a pattern matches, and whether it matches that text alone.
+#[must_use]
+pub(crate) fn literal_prefix(pattern: &[u8]) -> (Vec<u8>, bool) {
+    let mut prefix = Vec::new();
+    let mut rest = pattern;
+    loop {
+        match rest {
+            [] => return (prefix, true),
+            [b'*' | b'?' | b'[', ..] => return (prefix, false),
+            [b'\\', literal, behind @ ..] => {
+                prefix.push(*literal);
+                rest = behind;
+            }
+            [literal, behind @ ..] => {
+                prefix.push(*literal);
+                rest = behind;
+            }
+        }
+    }
+}
+
 /// A compiled pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Glob {

@@ -9,9 +9,6 @@ use timestone_types::{Expiry, KeyspaceId, Timestamp};
 
 use crate::failure::Failure;
 
-/// The keyspace that the gateway serves: Redis's database 0.
-pub(crate) const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
-
 /// A key that is present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PresentValue<'a> {
@@ -44,21 +41,19 @@ pub(crate) struct TransactionView<'e> {
     pub(crate) engine: &'e mut Engine,
     pub(crate) txn: TxnHandle,
     pub(crate) now: Timestamp,
-}
-
-/// A key of the gateway's keyspace.
-const fn name(key: &[u8]) -> KeyName<'_> {
-    KeyName { keyspace: KEYSPACE, key }
+    /// The keyspace that the gateway serves: Redis's database 0.
+    pub(crate) keyspace: KeyspaceId,
 }
 
 impl KeyView for TransactionView<'_> {
     fn get(&self, key: &[u8]) -> Option<PresentValue<'_>> {
-        let view = self.engine.peek(self.txn, KEYSPACE, key)?;
+        let view = self.engine.peek(self.txn, self.keyspace, key)?;
         view.value.map(|value| PresentValue { value, expires_at: view.expires_at })
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {
-        let put = self.engine.write(self.now, self.txn, name(key), Some(value), expires_at);
+        let name = KeyName { keyspace: self.keyspace, key };
+        let put = self.engine.write(self.now, self.txn, name, Some(value), expires_at);
         debug_assert!(
             put.is_err() || self.get(key).is_some(),
             "a transaction reads what it has written"
@@ -67,7 +62,8 @@ impl KeyView for TransactionView<'_> {
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Failure> {
-        let deleted = self.engine.write(self.now, self.txn, name(key), None, Expiry::NEVER);
+        let name = KeyName { keyspace: self.keyspace, key };
+        let deleted = self.engine.write(self.now, self.txn, name, None, Expiry::NEVER);
         debug_assert!(deleted.is_err() || self.get(key).is_none(), "what is deleted is absent");
         deleted.map_err(Failure::from)
     }

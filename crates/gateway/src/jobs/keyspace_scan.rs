@@ -17,24 +17,32 @@
 //! Cursors fit a signed number, because some clients read them so. SCAN's pages are taken at the
 //! time of each call: a key that is present throughout is returned, at least once. KEYS and DBSIZE
 //! are exact at one snapshot, which an open transaction protects.
+//!
+//! Where the keyspace's keys are in order, KEYS reads the range that its pattern can match, in order, and
+//! so does SCAN when its pattern begins with something to go by ([`super::key_range`]).
 
 use timestone_session::SessionError;
-use timestone_types::Timestamp;
+use timestone_types::KeyspaceId;
 use timestone_types::limits::ANY_POSITION;
+use timestone_types::{AbortKind, AbortReason, Timestamp};
 use timestone_wire::limits::MAX_SCAN_ENTRIES;
 use timestone_wire::resp::ReplyWriter;
-use timestone_wire::{Count, Counted, Frame, Kind, Message, Newest, NewestIs, Scan, ScanPage};
+use timestone_wire::{
+    Count, Counted, Frame, Kind, Message, Newest, NewestIs, Range, RangePage, Scan, ScanPage,
+};
 
 use crate::backend::Backend;
 use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::glob::Glob;
 use crate::commands::integer;
 use crate::commands::table::Cmd;
-use crate::commands::view::KEYSPACE;
 use crate::failure::Failure;
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobId, JobKind, Operation};
-use crate::limits::{KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT};
+use crate::jobs::key_range::{KeyRangeRead, RangeEnd, is_in_order};
+use crate::limits::{
+    KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT, SCAN_ROUNDS,
+};
 
 const CURSOR_BITS: u32 = 47;
 const CURSOR: u64 = (1 << CURSOR_BITS) - 1;
@@ -83,6 +91,9 @@ pub(crate) struct KeyspaceScan {
     found: Vec<u8>,
     keys: usize,
     counted: u64,
+    /// What is read in the order of keys instead, and where that ended.
+    range: Option<Box<KeyRangeRead>>,
+    range_end: RangeEnd,
 }
 
 impl KeyspaceScan {
@@ -90,7 +101,12 @@ impl KeyspaceScan {
     ///
     /// # Errors
     /// What the command answers instead.
-    pub(crate) fn parse(cmd: Cmd, args: Args<'_>, shards: usize) -> Result<Self, Failure> {
+    pub(crate) fn parse(
+        cmd: Cmd,
+        args: Args<'_>,
+        shards: usize,
+        keyspace: KeyspaceId,
+    ) -> Result<Self, Failure> {
         let all = (0..shards).map(|shard| ShardCursor { shard, cursor: 0, done: false });
         let mut scan = Self {
             kind: ScanKind::Count,
@@ -107,6 +123,8 @@ impl KeyspaceScan {
             found: Vec::new(),
             keys: 0,
             counted: 0,
+            range: None,
+            range_end: RangeEnd::More,
         };
         match cmd {
             Cmd::Keys if args.get(1).len() > MAX_PATTERN_BYTES => {
@@ -115,8 +133,12 @@ impl KeyspaceScan {
             Cmd::Dbsize => scan.places = all.collect(),
             Cmd::Keys => {
                 scan.kind = ScanKind::Keys;
-                scan.places = all.collect();
                 scan.pattern = (args.get(1) != b"*").then_some(1);
+                if keyspace.is_ordered() {
+                    scan.range = Some(Box::new(KeyRangeRead::of_pattern(args.get(1), keyspace)));
+                } else {
+                    scan.places = all.collect();
+                }
             }
             Cmd::Randomkey => {
                 scan.kind = ScanKind::Random;
@@ -125,7 +147,7 @@ impl KeyspaceScan {
             _ => {
                 scan.kind = ScanKind::Scan;
                 scan.limit = SCAN_DEFAULT_COUNT;
-                scan.scan_options(args)?;
+                scan.scan_options(args, keyspace)?;
             }
         }
         Ok(scan)
@@ -137,7 +159,7 @@ impl KeyspaceScan {
         debug_assert!(self.looked_through <= self.shards, "no shard is looked through twice");
     }
 
-    fn scan_options(&mut self, args: Args<'_>) -> Result<(), Failure> {
+    fn scan_options(&mut self, args: Args<'_>, keyspace: KeyspaceId) -> Result<(), Failure> {
         debug_assert!(self.places.is_empty(), "options are read once");
         let cursor = integer::parse_unsigned(args.get(1)).ok_or(Failure::CURSOR)?;
         let mut at = 2;
@@ -164,6 +186,11 @@ impl KeyspaceScan {
             }
             at += 2;
         }
+        let cursor =
+            if keyspace.is_ordered() { self.resume(cursor, args, keyspace) } else { cursor };
+        if self.range.is_some() {
+            return Ok(());
+        }
         let shard = usize::try_from(cursor >> CURSOR_BITS).unwrap_or(usize::MAX);
         // A cursor that was never given out: like Redis, answer something harmless.
         let done = shard >= self.shards;
@@ -175,6 +202,31 @@ impl KeyspaceScan {
         Ok(())
     }
 
+    /// A scan of keys that are in order begins, or goes on: in order, if its pattern has something to
+    /// go by. The cursor with which it goes on otherwise.
+    fn resume(&mut self, cursor: u64, args: Args<'_>, keyspace: KeyspaceId) -> u64 {
+        debug_assert!(self.kind == ScanKind::Scan && self.range.is_none());
+        if cursor > 0 && !is_in_order(cursor) {
+            return cursor;
+        }
+        let pattern = self.pattern.map_or(&b"*"[..], |at| args.get(at as usize));
+        let mut range = KeyRangeRead::of_pattern(pattern, keyspace);
+        if !range.is_everything() && range.resume(cursor) {
+            self.range = Some(Box::new(range));
+        }
+        // What was given out for another pattern says nothing here: all keys are gone through.
+        0
+    }
+
+    /// Whether a refusal says that the cursor cannot go on, and not that the snapshot was too old: a
+    /// shard that does not know it says that its own is the very next one, and says it again.
+    pub(crate) fn is_lost(&self, reason: &AbortReason, attempts: u32) -> bool {
+        let goes_on = self.places.first().is_some_and(|place| place.cursor > 0);
+        let is_scan = self.kind == ScanKind::Scan && goes_on && self.knows_newest;
+        let is_of_cursor = reason.at == self.at.next() || attempts > 1;
+        is_scan && reason.kind == AbortKind::TooOld && is_of_cursor
+    }
+
     /// Whether the snapshot may be chosen.
     pub(crate) const fn knows_newest(&self) -> bool {
         self.knows_newest
@@ -184,7 +236,7 @@ impl KeyspaceScan {
     fn concerned(&self) -> core::ops::Range<usize> {
         match (self.kind, self.places.first()) {
             (ScanKind::Scan, Some(place)) if !place.done => place.shard..place.shard + 1,
-            (ScanKind::Scan, _) => 0..0,
+            (ScanKind::Scan, _) if self.range.is_none() => 0..0,
             _ => 0..self.shards,
         }
     }
@@ -198,6 +250,10 @@ impl KeyspaceScan {
         self.counted = 0;
         self.looked_through = 0;
         self.random = random;
+        self.range_end = RangeEnd::More;
+        if let Some(range) = &mut self.range {
+            range.begin(self.shards);
+        }
         match self.kind {
             ScanKind::Scan => {}
             ScanKind::Keys | ScanKind::Count => {
@@ -236,6 +292,9 @@ impl KeyspaceScan {
                 self.newest.max(NewestIs::decode(&frame).map_err(|_| Failure::INTERNAL)?.at);
             return Ok(());
         }
+        if frame.kind() == Kind::RangePage {
+            return self.take_range_page(place, &frame, arguments);
+        }
         let Some(to) = self.places.get_mut(place) else { return Err(Failure::INTERNAL) };
         if frame.kind() == Kind::Counted {
             self.counted += Counted::decode(&frame).map_err(|_| Failure::INTERNAL)?.keys;
@@ -272,9 +331,53 @@ impl KeyspaceScan {
         if self.found.len() > MAX_KEYS_REPLY_BYTES { Err(Failure::REPLY_TOO_LONG) } else { Ok(()) }
     }
 
+    fn take_range_page(
+        &mut self,
+        shard: usize,
+        frame: &Frame<'_>,
+        arguments: &ArgumentBuffer,
+    ) -> Result<(), Failure> {
+        let page = RangePage::decode(frame).map_err(|_| Failure::INTERNAL)?;
+        let pattern = self.pattern.map(|at| Glob::new(arguments.argument(at)));
+        let Some(range) = &mut self.range else { return Err(Failure::INTERNAL) };
+        range.take(shard, &page, pattern.as_ref())?;
+        if self.found_bytes() > MAX_KEYS_REPLY_BYTES {
+            return Err(Failure::REPLY_TOO_LONG);
+        }
+        Ok(())
+    }
+
+    /// Takes what is known of the range now; whether another round of questions is needed.
+    fn range_goes_on(&mut self) -> bool {
+        let Some(range) = &mut self.range else { return false };
+        let (known, goes_on) = if self.kind == ScanKind::Keys {
+            (range.take_known(), !range.is_done())
+        } else {
+            self.range_end = range.page_end(SCAN_ROUNDS);
+            let known = match self.range_end {
+                RangeEnd::Window(window) => range.take_before(window),
+                // All of it lies in the window with which this page begins.
+                RangeEnd::End | RangeEnd::More | RangeEnd::Dense => range.take_known(),
+            };
+            (known, self.range_end == RangeEnd::More)
+        };
+        if self.found.is_empty() {
+            self.found.resize(HEAD_BYTES, 0);
+        }
+        let mut reply = ReplyWriter::new(&mut self.found, timestone_wire::resp::Protocol::Resp2);
+        for key in known.iter().filter(|_| !self.nothing) {
+            reply.bulk(key);
+            self.keys += 1;
+        }
+        goes_on
+    }
+
     /// Whether another round of questions is needed, after every shard asked has answered.
     fn goes_on(&mut self) -> bool {
         self.assert_sound();
+        if self.range.is_some() {
+            return self.range_goes_on();
+        }
         match self.kind {
             ScanKind::Scan => false,
             ScanKind::Keys | ScanKind::Count => self.places.iter().any(|place| !place.done),
@@ -300,6 +403,13 @@ impl KeyspaceScan {
 
     /// The cursor with which the next SCAN goes on.
     fn next_cursor(&self) -> u64 {
+        if let Some(range) = &self.range {
+            return match self.range_end {
+                RangeEnd::Window(window) => range.cursor_at(window),
+                RangeEnd::Dense => range.cursor_of_all(),
+                RangeEnd::End | RangeEnd::More => 0,
+            };
+        }
         match self.places.first() {
             Some(place) if !place.done => (place.shard as u64) << CURSOR_BITS | place.cursor,
             Some(place) if place.shard + 1 < self.shards => (place.shard as u64 + 1) << CURSOR_BITS,
@@ -309,12 +419,15 @@ impl KeyspaceScan {
 
     /// Bytes of the keys that were found.
     pub(crate) fn found_bytes(&self) -> usize {
-        self.found.len()
+        self.found.len() + self.range.as_ref().map_or(0, |range| range.waiting_bytes())
     }
 
     /// Forgets the keys that were found.
     pub(crate) fn forget(&mut self) {
         self.found = Vec::new();
+        if let Some(range) = &mut self.range {
+            range.forget();
+        }
         self.assert_sound();
     }
 
@@ -355,7 +468,7 @@ pub(crate) fn ask_newest(
     job: &mut Job,
 ) -> Result<(), SessionError> {
     let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
-    let concerned = scan.concerned();
+    let (concerned, keyspace) = (scan.concerned(), backend.keyspace());
     jobs.table.number(job, concerned.len() as u64);
     for (index, place) in (0..).zip(concerned) {
         #[cfg(feature = "planted-bugs")]
@@ -364,7 +477,7 @@ pub(crate) fn ask_newest(
         }
         let operation = Operation::Job(id, job.attempt.first_op + index);
         backend.ask_shard(now, place, operation, |envelope, out| {
-            Newest { keyspace: KEYSPACE }.encode(envelope, out)
+            Newest { keyspace }.encode(envelope, out)
         })?;
         job.attempt.left += 1;
     }
@@ -386,22 +499,60 @@ pub(crate) fn ask_shards(
     #[cfg(feature = "planted-bugs")]
     if let JobKind::Scan(scan) = &mut job.kind {
         scan.places.iter_mut().for_each(|place| place.done |= backend.leaves_out(place.shard));
+        if let Some(range) = &mut scan.range {
+            range.leave_out(|shard| backend.leaves_out(shard));
+        }
+    }
+    if matches!(&job.kind, JobKind::Scan(scan) if scan.range.is_some()) {
+        return ask_range(jobs, backend, now, id, job);
     }
     let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
     let places = scan.places.clone();
     let (kind, limit, at) = (scan.kind, scan.limit, scan.at);
-    let client = backend.engine_ref().client();
+    let (client, keyspace) = (backend.engine_ref().client(), backend.keyspace());
     jobs.table.number(job, places.len() as u64);
     for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.done) {
         let operation = Operation::Job(id, job.attempt.first_op + index as u64);
         let cursor = place.cursor;
         backend.ask_shard(now, place.shard, operation, |envelope, out| {
             if kind == ScanKind::Count {
-                Count { keyspace: KEYSPACE, at, client }.encode(envelope, out);
+                Count { keyspace, at, client }.encode(envelope, out);
             } else {
-                Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }
+                Scan { keyspace, cursor, limit, at, client, with_values: false }
                     .encode(envelope, out);
             }
+        })?;
+        job.attempt.left += 1;
+    }
+    debug_assert!(job.attempt.left <= job.attempt.ops, "each question has a number");
+    Ok(())
+}
+
+/// Asks every shard of whose part of the range nothing is known that was not handed out.
+///
+/// # Errors
+/// A shard could not be asked, or knows no ranges.
+fn ask_range(
+    jobs: &mut Jobs,
+    backend: &mut Backend,
+    now: Timestamp,
+    id: JobId,
+    job: &mut Job,
+) -> Result<(), SessionError> {
+    backend.engine_ref().shards().all_read_ranges()?;
+    let (client, keyspace) = (backend.engine_ref().client(), backend.keyspace());
+    let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
+    jobs.table.number(job, scan.shards as u64);
+    let JobKind::Scan(scan) = &mut job.kind else { return Ok(()) };
+    let Some(range) = &mut scan.range else { return Ok(()) };
+    // Whatever the first pages of a scan have not told takes longer ones.
+    let limit = if range.rounds() == 0 { scan.limit } else { scan.limit.max(KEYS_PAGE) };
+    let (at, end) = (scan.at, range.end().map(<[u8]>::to_vec));
+    let (has_end, to) = (end.is_some(), end.as_deref().unwrap_or_default());
+    for (shard, from) in range.ask() {
+        let operation = Operation::Job(id, job.attempt.first_op + shard as u64);
+        backend.ask_shard(now, shard, operation, |envelope, out| {
+            Range { keyspace, at, client, limit, has_end, from, to }.encode(envelope, out);
         })?;
         job.attempt.left += 1;
     }
@@ -466,7 +617,7 @@ mod tests {
         let mut arguments = ArgumentBuffer::default();
         text.split(' ').for_each(|word| arguments.push(word.as_bytes()));
         let cmd = find(arguments.argument(0)).unwrap().cmd;
-        (KeyspaceScan::parse(cmd, arguments.all(), 3), arguments)
+        (KeyspaceScan::parse(cmd, arguments.all(), 3, KeyspaceId::DEFAULT), arguments)
     }
 
     fn page(keys: &[&str], next: u64, done: bool) -> Vec<u8> {

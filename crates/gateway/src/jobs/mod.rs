@@ -18,6 +18,7 @@ pub(crate) mod ask;
 pub(crate) mod execute;
 pub(crate) mod job;
 pub(crate) mod key_queues;
+pub(crate) mod key_range;
 pub(crate) mod keyspace_scan;
 pub(crate) mod results;
 pub(crate) mod run;

@@ -34,6 +34,12 @@ impl Job {
         self.attempt.left = self.attempt.left.checked_sub(1)?;
         match (&mut self.kind, result) {
             (_, OpResult::Failed(SessionError::NoTransaction)) if !self.attempt.committing => {}
+            (JobKind::Scan(scan), OpResult::Aborted(abort))
+                if scan.is_lost(&abort.reason, self.retry.attempts) =>
+            {
+                self.attempt.again = false;
+                self.attempt.failure = Some(Failure::LOST_CURSOR);
+            }
             (_, OpResult::Failed(error)) => {
                 self.attempt.again |= error.retryable();
                 self.attempt.failure = Some(error.into());

@@ -9,6 +9,7 @@ mod followers;
 mod host;
 mod links;
 mod memory;
+mod ordered;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,

@@ -13,7 +13,7 @@ use timestone_types::{
 };
 use timestone_wire::{
     Condition, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, ReadAt,
-    RequestId, Value, Verdict, Write, WriteAction, Written,
+    RequestId, Scan, Value, Verdict, Write, WriteAction, Written,
 };
 
 use super::host::Event;
@@ -37,6 +37,8 @@ pub(super) struct Wishes {
     /// The answers to so many reads that are not refused are found at once, and given only when
     /// this is zero again.
     pub(super) slow_reads: u32,
+    /// Cursors of scans are of a place where the keyspace is kept no more.
+    pub(super) lost_cursors: bool,
     /// Prepares are kept unanswered.
     pub(super) hold_prepares: bool,
     /// So many prepares, the next ones, are answered all the same.
@@ -103,6 +105,17 @@ impl TestShard {
                 frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
             ErrorReply::new(code, "as the test wants it").encode(&envelope, &mut out);
             return Some(out);
+        }
+        if frame.kind() == Kind::Scan && wishes.lost_cursors {
+            let scan = Scan::decode(frame).unwrap();
+            if scan.cursor > 0 {
+                let envelope =
+                    frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
+                ErrorReply::new(ErrorCode::SnapshotTooOld, "a cursor of another place")
+                    .with_detail(scan.at.next().as_nanos())
+                    .encode(&envelope, &mut out);
+                return Some(out);
+            }
         }
         let mut model = self.model.lock().unwrap();
         model.conflicts = wishes.refuse;
@@ -286,6 +299,7 @@ const fn name_of(kind: Kind) -> &'static str {
         Kind::Scan => "scan",
         Kind::Report => "report",
         Kind::Count => "count",
+        Kind::Range => "range",
         _ => "other",
     }
 }

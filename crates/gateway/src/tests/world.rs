@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use timestone_cluster::ShardMap;
+use timestone_cluster::{Keyspace, KeyspaceName, MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
     AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, FrameBatch, Generation, Memory,
@@ -12,7 +12,7 @@ use timestone_seda::{
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
-use timestone_wire::{Frame, Kind, MapIs, Message as _, count_frames};
+use timestone_wire::{Frame, Kind, MapIs, MasterAsk, MasterReply, Message as _, count_frames};
 
 use super::host::{Event, GatewayStage};
 use super::remote::Remote;
@@ -53,6 +53,8 @@ pub(super) struct World {
     pub(super) newest: Option<ShardMap>,
     /// How often the node was asked for it.
     pub(super) pulls: u32,
+    /// The keyspaces that the node tells of.
+    pub(super) keyspaces: Vec<Keyspace>,
     clients: u32,
 }
 
@@ -71,6 +73,13 @@ impl World {
         Self::build(SHARDS - 1, Arc::default(), 0, Remote::map(1, Remote::ADDRESS))
     }
 
+    /// A gateway of a keyspace of this name, which calls the first `called` shards.
+    pub(super) fn serving(keyspace: &str, called: u16) -> Self {
+        let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
+        let keyspace = KeyspaceName::new(keyspace).unwrap();
+        Self::build_for(keyspace, SHARDS, Arc::default(), called, map)
+    }
+
     /// The same, with so much memory for connections.
     pub(super) fn with(own: u16, memory: Arc<Memory>) -> Self {
         Self::build(own, memory, 0, ShardMap::even(ClusterId::new(1), SHARDS).unwrap())
@@ -85,6 +94,16 @@ impl World {
     }
 
     fn build(own: u16, memory: Arc<Memory>, called: u16, map: ShardMap) -> Self {
+        Self::build_for(KeyspaceName::default_keyspace(), own, memory, called, map)
+    }
+
+    fn build_for(
+        keyspace: KeyspaceName,
+        own: u16,
+        memory: Arc<Memory>,
+        called: u16,
+        map: ShardMap,
+    ) -> Self {
         // Whole seconds, so that times to live are round.
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
@@ -100,6 +119,7 @@ impl World {
             thread: 0,
             client: ClientId::new(9),
             map,
+            keyspace,
             server: Remote::OWN,
             shards: shards.iter().map(|(shard, _)| *shard).collect(),
             net: Some(NATIVE),
@@ -137,6 +157,7 @@ impl World {
             remote: Remote::default(),
             newest: None,
             pulls: 0,
+            keyspaces: vec![Keyspace::default_keyspace()],
             clients: 0,
         }
     }
@@ -306,10 +327,21 @@ impl World {
         (worked, any)
     }
 
-    /// The node is asked for its map.
+    /// The node is asked for its map, or for the keyspaces.
     fn ask_node(&mut self, event: Event) {
         let Event::FrameBatch(batch) = event else { panic!("the node was sent {event:?}") };
         let frame = Frame::parse(&batch.bytes).unwrap();
+        if frame.kind() == Kind::MasterAsk {
+            let asked = MasterAsk::decode(&frame).unwrap();
+            let asked = MasterCommand::decode(asked.command).unwrap();
+            assert_eq!(asked, MasterCommand::ListKeyspaces);
+            let mut told = Vec::new();
+            MasterAnswer::Keyspaces(self.keyspaces.clone()).encode(&mut told);
+            let mut answer = Vec::new();
+            let envelope = *frame.envelope();
+            MasterReply { answer: &told }.encode(&envelope, &mut answer);
+            return self.event(Event::FrameBatch(FrameBatch::new(batch.reply_to, answer)));
+        }
         assert_eq!(frame.kind(), Kind::MapPull, "gateways of tests ask the node nothing else");
         self.pulls += 1;
         if let Some(map) = &self.newest {
@@ -429,8 +461,9 @@ pub(super) fn connected() -> (Parts, ConnectionIndex, Arc<Memory>, Timestamp) {
     let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
     let memory = Arc::new(Memory::default());
     let gauges = GatewayGauges::default();
+    let keyspace = KeyspaceName::default_keyspace();
     let mut parts =
-        Parts::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory, gauges).unwrap();
+        Parts::new(ClientId::new(9), Routes::from(&map), keyspace, 0, 7, &memory, gauges).unwrap();
     let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
     let reply_to = ReplyAddress { stage: StageId::new(100), connection, generation };
     let now = Timestamp::from_nanos(1_800_000_000_000_000_000);

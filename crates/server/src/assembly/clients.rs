@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use timestone_cluster::KeyspaceName;
 use timestone_gateway::{CommandLatencies, DirectShard, Gateway, GatewayGauges, Setup};
 use timestone_seda::StageId;
 use timestone_shard::gauges::ShardGauges;
@@ -50,6 +51,8 @@ impl Clients {
                 thread,
                 client,
                 map: Arc::new(place.map.clone()),
+                keyspace: (ground.config.listen.resp_keyspace.clone())
+                    .unwrap_or_else(KeyspaceName::default_keyspace),
                 server: place.server,
                 shards: stage_of.iter().map(|(shard, _)| *shard).collect(),
                 // Whoever has no port for Redis clients passes no commands on.

@@ -124,6 +124,14 @@ impl Shards {
         self.known().try_for_each(|shard| self.reachable(shard).map(drop))
     }
 
+    /// Whether the servers of all shards understand ranges of keys, as far as is known.
+    ///
+    /// # Errors
+    /// [`SessionError::Outdated`] with the first that does not.
+    pub fn all_read_ranges(&self) -> Result<(), SessionError> {
+        self.known().try_for_each(|shard| self.reads_ranges(shard))
+    }
+
     /// Whether the connection to a shard's server stands. Unknown shards have none.
     #[must_use]
     pub fn is_connected(&self, shard: ShardId) -> bool {
