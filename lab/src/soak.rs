@@ -35,7 +35,7 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
 /// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s. Three replicas of
 /// everything take their time: 1 s in `deposed`, 3 s to 5 s in the others of them.
-const FIXED: [(&str, u64); 23] = [
+const FIXED: [(&str, u64); 24] = [
     ("backup-reads", 20),
     ("calm", 60),
     ("centiman", 60),
@@ -47,6 +47,7 @@ const FIXED: [(&str, u64); 23] = [
     ("gateway", 100),
     ("gateway-failover", 24),
     ("gateways", 100),
+    ("gateways-ordered", 40),
     ("hand-over", 20),
     ("lying-disk", 300),
     ("no-master", 20),

@@ -11,7 +11,7 @@ use timestone_workload::check::{
     history_until,
 };
 use timestone_workload::history::{History, Seen};
-use timestone_workload::redis::RedisHistory;
+use timestone_workload::redis::{RedisHistory, Reply};
 use timestone_workload::{KeyIndex, WorkloadKind, WorkloadSpec};
 
 use crate::board::{Account, Board, ClientWork};
@@ -237,6 +237,21 @@ pub(crate) fn redis(history: &RedisHistory, trust: &Trust, findings: &mut Vec<Fi
     findings
         .extend(verdict.anomalies.iter().map(|anomaly| Finding::new("redis", anomaly.to_string())));
     verdict.transactions as u64
+}
+
+/// Checks that KEYS was answered in the order of keys, each once: where the keyspace has one.
+pub(crate) fn redis_order(history: &RedisHistory, findings: &mut Vec<Finding>) {
+    for call in history.calls.iter().filter(|call| call.request.name() == "KEYS") {
+        let Some((_, Reply::Array(keys))) = &call.answered else { continue };
+        let is_next = |pair: &[Reply; 2]| match pair {
+            [Reply::Text(one), Reply::Text(next)] => one < next,
+            _ => false,
+        };
+        if !keys.array_windows().all(is_next) {
+            let words = format!("{} is answered in no order: {:?}", call.request, call.answered);
+            findings.push(Finding::new("redis", words));
+        }
+    }
 }
 
 fn lists(found: &BTreeMap<KeyIndex, Seen>) -> BTreeMap<KeyIndex, Vec<i64>> {

@@ -195,6 +195,7 @@ fn run_with(
         findings: Vec::new(),
         pace: PaceMeter { warmup: scenario.workload.warmup.0, taken: None },
         unread: Unread::default(),
+        redis_in_order: scenario.redis.keyspace.is_some() && scenario.keyspaces.ordered,
     };
     let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
     match ended {
@@ -225,6 +226,8 @@ struct ScenarioRun {
     since: VirtualTime,
     length: Duration,
     findings: Vec<Finding>,
+    /// Whether the keys of Redis clients are in order.
+    redis_in_order: bool,
     /// The life of each client in which its sessions were begun last.
     clients_lives: Vec<u64>,
     /// The furthest that a clock is set forward or back.
@@ -564,6 +567,9 @@ impl ScenarioRun {
         let mut checked = check::all(&self.board, &history, &checks, &mut self.findings);
         if let Some(redis) = &redis {
             checked += check::redis(redis, &checks.trust, &mut self.findings);
+            if self.redis_in_order {
+                check::redis_order(redis, &mut self.findings);
+            }
         }
         let judge = Judge::of(&self.board, promise, checks.trust.is_whole());
         history.head = Some(head_of(&self.board, promise, judge));

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
-use timestone_cluster::ReplicationFactor;
+use timestone_cluster::{KeyspaceName, ReplicationFactor};
 use timestone_server::StageLayout;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 use toml::de::{DeTable, DeValue};
@@ -212,11 +212,22 @@ pub struct RedisPart {
     pub keys: u64,
     /// Most requests of a pipeline.
     pub depth: u64,
+    /// The keyspace that they are served, such as `keyspace-0`, the first one of `[keyspaces]`; the
+    /// default one when left out.
+    #[serde(deserialize_with = "keyspace_name")]
+    pub keyspace: Option<KeyspaceName>,
+}
+
+fn keyspace_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<KeyspaceName>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
 impl Default for RedisPart {
     fn default() -> Self {
-        Self { clients: None, connections: None, rate: 100.0, keys: 5, depth: 4 }
+        let (clients, connections, keyspace) = (None, None, None);
+        Self { clients, connections, rate: 100.0, keys: 5, depth: 4, keyspace }
     }
 }
 

@@ -136,6 +136,7 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
         scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
     let usual = if alone || drawn { REDIS_CLIENTS } else { 0 };
     world.members.redis_clients = part.clients.unwrap_or(usual);
+    world.members.redis_keyspace = part.keyspace.clone();
     if alone {
         world.members.clients = 0;
     }
@@ -181,6 +182,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
             clients: 8,
             sessions: 2,
             redis_clients: 0,
+            redis_keyspace: None,
             redis_connections: REDIS_CONNECTIONS,
             regions: 1,
         },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
-use timestone_cluster::{ControllerLimits, ReplicationFactor};
+use timestone_cluster::{ControllerLimits, KeyspaceName, ReplicationFactor};
 use timestone_costmodel::{Costs, DevicePace, Stopwatch};
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
@@ -52,6 +52,8 @@ pub(crate) struct Members {
     pub(crate) sessions: u32,
     /// Processes of Redis clients; without any, servers have no port for them.
     pub(crate) redis_clients: u32,
+    /// The keyspace that they are served, if it is not the default one.
+    pub(crate) redis_keyspace: Option<KeyspaceName>,
     /// Connections of each.
     pub(crate) redis_connections: u32,
     pub(crate) regions: u32,

@@ -109,6 +109,7 @@ impl Population<'_> {
             listen: ListenConfig {
                 native: Some(listen),
                 resp: (config.members.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
+                resp_keyspace: config.members.redis_keyspace.clone(),
                 insecure: true,
                 ..ListenConfig::default()
             },

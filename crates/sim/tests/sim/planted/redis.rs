@@ -49,6 +49,14 @@ fn a_scan_that_loses_keys_is_found() {
     found_within(5, Bug::LostScanKeys, PIPELINES);
 }
 
+/// As gateways, of a keyspace whose keys are in order.
+const ORDERED: &str = include_str!("../../../../../scenarios/gateways-ordered.toml");
+
+#[test]
+fn a_range_of_keys_that_ends_with_the_first_page_is_found() {
+    found_within(5, Bug::ForgetsRangeEnds, ORDERED);
+}
+
 #[test]
 fn a_count_of_a_moment_before_is_found() {
     found_within(10, Bug::StaleCounts, PIPELINES);
