@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p timestone-store --example store_bench -- [--memory] [--keys N] [--dir PATH] [--keep] [--recover]`
 //!
-//! `--keep` leaves the device's file behind, `--recover` measures recovery alone on one that was left
-//! behind by a run that was interrupted after its gets (`--keep` ends there).
+//! `--keep` ends after the gets and leaves the device's file behind. `--recover` measures recovery alone
+//! on such a file; with `--keep` only that by a full scan, and the file stays as it is.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -60,6 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = std::io::stdout();
     let config = MftlConfig {
         cache_bytes: 64 << 20,
+        beside_bytes: 1 << 30,
         partial_page_delay: Duration::from_millis(50),
         checkpoint_bytes: 0,
         ..MftlConfig::default()
@@ -82,6 +83,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = began.elapsed().as_secs_f64();
     let megabytes = report.read_bytes as f64 / 1e6;
     writeln!(out, "recovery by scan: {seconds:.2} s, {:.0} MB/s, {report:?}", megabytes / seconds)?;
+    if options.keep {
+        return Ok(());
+    }
     let mut bench = Bench { store, began: Instant::now(), events: Vec::new(), answers: 0 };
     let began = Instant::now();
     bench.store.shutdown();

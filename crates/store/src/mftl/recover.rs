@@ -24,7 +24,7 @@ use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
-use super::index::{Ahead, KeyId, Location, NODES_OF_PUT};
+use super::index::{Ahead, KeyId, Location, NODES_OF_PUT, Superseded};
 use super::locate::head_is_void;
 use super::put::WriteCounts;
 use super::ranges::RangeReads;
@@ -106,9 +106,9 @@ struct Recovery {
     /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds
     /// those, and not the dead.
     orphans: Vec<(KeyspaceId, KeyId, u32)>,
-    /// Superseded records: those of large values let the blocks of their parts know, once it is
-    /// clear which blocks those are.
-    superseded: Vec<(KeyspaceId, KeyId, Version, Location, Timestamp)>,
+    /// Superseded records in blocks that may be of large values: those let the blocks of their parts
+    /// know, once it is clear which blocks those are.
+    superseded: Vec<(KeyspaceId, KeyId, Superseded)>,
     /// Keys in keyspaces that are ordered that are not in the heads of their values.
     outside: Vec<OutsideKey>,
     /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
@@ -244,6 +244,7 @@ impl Recovery {
             self.spaces = Spaces::default();
             self.orphans.clear();
         }
+        self.spaces = Spaces::of_whole_log();
         Ok((Content::default(), Vec::new()))
     }
 
@@ -393,7 +394,10 @@ impl Recovery {
             jobs.extend(chunks(geometry, block, from));
             self.report.scanned_blocks += u32::from(jobs.len() > before);
         }
+        // Nothing is in the cache yet.
+        let bound = self.config.cache_bytes.saturating_add(self.config.beside_bytes);
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, pages), result, bytes| {
+            self.spaces.bound_growth(bound);
             for offset in 0..pages {
                 if offset % PAGES_AHEAD == 0 && result.is_ok() {
                     let ahead = PAGES_AHEAD.min(pages - offset) as usize * PAGE_BYTES;
@@ -546,11 +550,13 @@ impl Recovery {
         let space = &mut self.spaces.list[space];
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
-        if let Some((version, old)) = space.index.put_found(id, record.version, location) {
-            let by =
-                space.index.latest(id).map_or(record.version, |(version, _)| version).timestamp;
-            self.blocks.superseded(PageId(old.page()), by, Timestamp::ZERO);
-            self.superseded.push((record.keyspace, id, version, old, by));
+        if let Some(superseded) = space.index.put_found(id, record.version, location) {
+            let page = PageId(superseded.location.page());
+            self.blocks.superseded(page, superseded.by, Timestamp::ZERO);
+            let first = self.first.get(self.geometry.block_of(page).0 as usize);
+            if first != Some(&FirstPage::Page(PageKind::Records)) {
+                self.superseded.push((record.keyspace, id, superseded));
+            }
         }
         debug_assert!(
             space.index.chain(id).any(|(known, _)| known == record.version),
@@ -640,6 +646,7 @@ impl Recovery {
         let mut writer = Writer::new(Stamp { store: config.store_id, seed }, self.sequence + 1);
         writer.bound_groups(config.page_buffer_bytes);
         let mut spaces = self.spaces;
+        spaces.end_recovery();
         (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
@@ -651,8 +658,8 @@ impl Recovery {
                 volume.erase(block);
             }
         }
-        for (keyspace, id, version, place, by) in self.superseded {
-            reads.note_dead_parts((keyspace, id, version, place), by, &mut volume);
+        for (keyspace, id, Superseded { version, location, by }) in self.superseded {
+            reads.note_dead_parts((keyspace, id, version, location), by, &mut volume);
         }
         volume.clean_blocks();
         let checkpointer = Checkpointer::resume(newest, complete, config.checkpoint_bytes);
@@ -761,6 +768,35 @@ fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item =
 mod tests {
     use super::super::index::Spot;
     use super::*;
+
+    #[test]
+    fn an_index_has_more_room_than_it_needs_as_long_as_memory_has_it() {
+        const KEYS: u64 = 300_000;
+        let peak = |bound: u64| {
+            let mut spaces = Spaces::of_whole_log();
+            let place = spaces.ensure(KeyspaceId::DEFAULT);
+            let mut most = 0.0f64;
+            for n in 1..=KEYS {
+                let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let key = KeyId::new(timestone_types::KeyHash(hash ^ hash >> 29), n as u32);
+                let version =
+                    Version::new(Timestamp::from_nanos(n), timestone_types::ClientId::ZERO);
+                spaces.list[place].index.put_found(key, version, Location::new(1, false, false));
+                spaces.bound_growth(bound);
+                if n % 1000 == 0 && n > KEYS / 2 {
+                    most = most.max(spaces.list[place].index.bytes() as f64 / n as f64);
+                }
+            }
+            spaces.end_recovery();
+            let index = &spaces.list[place].index;
+            assert_eq!(index.keys(), KEYS);
+            assert!(index.bytes() <= 33 * KEYS, "{} bytes at the end", index.bytes());
+            most
+        };
+        let (scarce, plenty) = (peak(KEYS / 4 * 40), peak(u64::MAX));
+        assert!(scarce <= 33.0, "{scarce} bytes a key");
+        assert!((36.0..41.0).contains(&plenty), "{plenty} bytes a key");
+    }
 
     #[test]
     fn a_checkpoint_with_an_index_and_without_its_order_is_not_gone_by() {

@@ -53,10 +53,10 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    fn new(id: KeyspaceId) -> Self {
+    fn new(id: KeyspaceId, index: Index) -> Self {
         Self {
             id,
-            index: Index::new(),
+            index,
             order: id.is_ordered().then(|| Box::new(Order::new())),
             fences: Vec::new(),
             youngest: Version::ZERO,
@@ -156,9 +156,31 @@ pub(crate) struct Spaces {
     pub(super) marks: Watermarks,
     pub(crate) list: Vec<Space>,
     dropped: Vec<(Index, u16)>,
+    /// The whole log is being read, and there is memory for tables with more room than they need.
+    has_room: bool,
 }
 
 impl Spaces {
+    /// For everything that a log has.
+    pub(super) fn of_whole_log() -> Self {
+        Self { has_room: true, ..Self::default() }
+    }
+
+    /// While a whole log is read: tables have more room than they need as long as they fit `bytes` so.
+    pub(super) fn bound_growth(&mut self, bytes: u64) {
+        let roomy: u64 = self.list.iter().map(|space| space.index.roomy_bytes()).sum();
+        if self.has_room && roomy > bytes {
+            self.has_room = false;
+            self.list.iter_mut().for_each(|space| space.index.grow_tightly());
+        }
+    }
+
+    /// The log was read.
+    pub(super) fn end_recovery(&mut self) {
+        self.has_room = false;
+        self.list.iter_mut().for_each(|space| space.index.end_recovery());
+    }
+
     /// What a record's key is known by; `head` is that of a large value.
     pub(crate) fn id_of_record(&self, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
         id_of_record(self.seed, record, head)
@@ -238,7 +260,8 @@ impl Spaces {
         match self.list.binary_search_by_key(&id, |space| space.id) {
             Ok(at) => at,
             Err(at) => {
-                self.list.insert(at, Space::new(id));
+                let index = if self.has_room { Index::roomy() } else { Index::new() };
+                self.list.insert(at, Space::new(id, index));
                 debug_assert!(self.list.is_sorted_by_key(|space| space.id), "found by their ids");
                 at
             }

@@ -64,8 +64,10 @@ impl<'a> Ahead<'a> {
         for place in ahead.places[..ahead.len].iter_mut().flatten() {
             let segment = &place.index.segments[place.id.segment as usize];
             place.entry = segment.find_tag(place.id.tag).map(|at| segment.head(at));
-            if let Some(entry) = place.entry {
-                prefetch(entry);
+            match place.entry {
+                Some(entry) => prefetch(entry),
+                None if place.nodes == NODES_OF_PUT => segment.prefetch_place(place.id.tag),
+                None => {}
             }
         }
         let most = ahead.places.iter().flatten().map(|place| place.nodes).max();

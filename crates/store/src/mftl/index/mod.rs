@@ -32,7 +32,7 @@ mod segment;
 use timestone_types::{KeyHash, Timestamp, Version, is_planted};
 
 use pool::{Link, Node, Pool};
-use segment::{Head, Segment};
+use segment::{Growth, Head, Segment};
 
 pub(crate) use self::ahead::{Ahead, NODES_OF_DEAD, NODES_OF_PUT, NODES_OF_RECORD};
 pub(crate) use self::location::Location;
@@ -75,6 +75,15 @@ pub(crate) enum Assessment {
     DroppedTombstone,
 }
 
+/// A record that recovery found to be superseded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Superseded {
+    pub(crate) version: Version,
+    pub(crate) location: Location,
+    /// The time of its key's youngest version.
+    pub(crate) by: Timestamp,
+}
+
 /// What a chain knows of a record that is not its head.
 enum Older {
     /// Some reader may want it.
@@ -94,6 +103,7 @@ enum Older {
 #[derive(Debug)]
 pub(crate) struct Index {
     segments: Vec<Segment>,
+    growth: Growth,
     pool: Pool,
     keys: u64,
     further: u64,
@@ -109,6 +119,7 @@ impl Index {
     pub(crate) fn new() -> Self {
         Self {
             segments: Vec::new(),
+            growth: Growth::Tight,
             pool: Pool::new(),
             keys: 0,
             further: 0,
@@ -117,6 +128,29 @@ impl Index {
             expiring_heads: 0,
             walked: Vec::new(),
         }
+    }
+
+    /// The same, for everything that a log has: tables have more room until [`Self::end_recovery`],
+    /// or [`Self::grow_tightly`] where memory is scarce.
+    pub(crate) fn roomy() -> Self {
+        Self { growth: Growth::Roomy, ..Self::new() }
+    }
+
+    /// Bytes that it takes at most while tables have more room.
+    pub(crate) fn roomy_bytes(&self) -> u64 {
+        self.keys * segment::ROOMY_KEY_BYTES + self.further * size_of::<Node>() as u64
+    }
+
+    /// From now on tables grow a little at a time.
+    pub(crate) fn grow_tightly(&mut self) {
+        self.growth = Growth::Tight;
+    }
+
+    /// The log was read: tables are as large as they have to be, and grow a little at a time.
+    pub(crate) fn end_recovery(&mut self) {
+        self.grow_tightly();
+        self.segments.iter_mut().for_each(Segment::trim);
+        self.assert_sound();
     }
 
     /// Keys, tombstones included.
@@ -221,8 +255,11 @@ impl Index {
                 if self.segments.is_empty() {
                     self.segments = core::iter::repeat_with(Segment::new).take(SEGMENTS).collect();
                 }
-                self.segments[id.segment as usize]
-                    .insert(id.tag, Head::new(id.check, version, location));
+                self.segments[id.segment as usize].insert(
+                    id.tag,
+                    Head::new(id.check, version, location),
+                    self.growth,
+                );
                 self.keys += 1;
                 self.count_head(location, true);
                 None
@@ -265,9 +302,9 @@ impl Index {
         id: KeyId,
         version: Version,
         location: Location,
-    ) -> Option<(Version, Location)> {
+    ) -> Option<Superseded> {
         self.assert_sound();
-        match self.probe(id, version) {
+        let (slot, superseded) = match self.probe(id, version) {
             Spot::Exists => {
                 if self
                     .chain(id)
@@ -281,14 +318,24 @@ impl Index {
                 let (_, known) = self.chain(id).find(|&(found, _)| found == version)?;
                 self.moved(id, version, known.page(), location);
                 self.insert_below(id, slot, version, known);
-                Some((version, known))
+                (slot, (version, known))
             }
             Spot::Between(slot) => {
                 self.insert_below(id, slot, version, location);
-                Some((version, location))
+                (slot, (version, location))
             }
-            spot => self.put(id, spot, version, location, Timestamp::ZERO),
-        }
+            Spot::NewKey => {
+                self.put(id, Spot::NewKey, version, location, Timestamp::ZERO);
+                return None;
+            }
+            Spot::Youngest(slot) => {
+                let spot = Spot::Youngest(slot);
+                (slot, self.put(id, spot, version, location, Timestamp::ZERO)?)
+            }
+        };
+        let by = self.head(id, slot).version().timestamp;
+        let (version, location) = superseded;
+        Some(Superseded { version, location, by })
     }
 
     /// Inserts a version that is not younger than the head, behind everything that is at least as
