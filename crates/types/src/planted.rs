@@ -51,6 +51,10 @@ pub enum Bug {
     ErasesBeforeDurable,
     /// A record of the log's tail is dropped for a version that lies above the watermark.
     JudgesAboveWatermark,
+    /// Recovery takes a record that skips another one for one that leads to all that is there.
+    TrustsSkips,
+    /// A look-up trusts the chain behind a record that leads past one that a crash has taken.
+    TrustsPassed,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind

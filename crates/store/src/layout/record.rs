@@ -92,11 +92,21 @@ pub(crate) enum LinkKind {
     Last = 4,
     /// A copy that is a rewritten chain alone.
     Only = 5,
+    /// Put, as its key's youngest version, when the one before it was the newest record of the chain:
+    /// *hash next* leads past that one, and only the prior pointer leads there.
+    Skips = 6,
 }
 
 impl LinkKind {
-    const ALL: [Self; 6] =
-        [Self::Youngest, Self::Flagged, Self::First, Self::Middle, Self::Last, Self::Only];
+    const ALL: [Self; 7] = [
+        Self::Youngest,
+        Self::Flagged,
+        Self::First,
+        Self::Middle,
+        Self::Last,
+        Self::Only,
+        Self::Skips,
+    ];
 
     /// Of a copy at a place of a rewritten chain.
     pub(crate) const fn of_copy(number: usize, count: usize) -> Self {
@@ -110,7 +120,7 @@ impl LinkKind {
 
     /// Whether it was put, and not copied.
     pub(crate) const fn is_put(self) -> bool {
-        matches!(self, Self::Youngest | Self::Flagged)
+        matches!(self, Self::Youngest | Self::Flagged | Self::Skips)
     }
 
     /// Whether a rewritten chain begins with it.

@@ -32,7 +32,7 @@ const NOT_LOG: u64 = u64::MAX;
 const BITS: core::ops::RangeInclusive<u8> = 1..=31;
 
 /// A record of a page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct RecordPlace {
     pub(super) page: u32,
     pub(super) slot: u16,
@@ -48,6 +48,8 @@ struct Group {
 pub(super) struct Buckets {
     bits: u8,
     heads: Vec<u32>,
+    /// A bit a bucket: in the page of its newest record it has records of one of its keys alone.
+    alone: Vec<u64>,
     groups: Vec<Group>,
     older: BTreeMap<u32, Vec<RecordPlace>>,
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
@@ -71,6 +73,7 @@ impl Buckets {
         Self {
             bits,
             heads: vec![NO_PAGE; count],
+            alone: vec![0; count.div_ceil(64)],
             groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
             older: BTreeMap::new(),
             scars: BTreeSet::new(),
@@ -105,7 +108,7 @@ impl Buckets {
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let older: usize = self.older.values().map(|roots| 32 + roots.capacity() * 8).sum();
-        let blocks = self.lives.len() * 8;
+        let blocks = (self.lives.len() + self.alone.len()) * 8;
         (self.heads.len() * 4 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
     }
 
@@ -117,6 +120,18 @@ impl Buckets {
     /// The page of the newest record of a bucket.
     pub(super) fn head(&self, bucket: u32) -> u32 {
         self.heads[bucket as usize]
+    }
+
+    /// A bucket's chain begins in a page, of which nothing else is known.
+    fn begin_in(&mut self, bucket: u32, page: u32) {
+        self.heads[bucket as usize] = page;
+        self.alone[bucket as usize / 64] &= !(1 << (bucket % 64));
+    }
+
+    /// Whether a bucket is known to have records of one of its keys alone in the page of its newest
+    /// record.
+    pub(super) fn is_alone(&self, bucket: u32) -> bool {
+        (self.alone[bucket as usize / 64] >> (bucket % 64)) & 1 != 0
     }
 
     /// Further beginnings, the newest first; their chains have lost what connected them.
@@ -185,10 +200,13 @@ impl Buckets {
         });
     }
 
-    /// A record is the newest of its bucket now.
-    pub(super) fn link(&mut self, bucket: u32, page: u32, at: Timestamp) {
+    /// A record is the newest of its bucket now. `is_of_head`: the page of the one before has a record
+    /// of the same key.
+    pub(super) fn link(&mut self, bucket: u32, page: u32, at: Timestamp, is_of_head: bool) {
         debug_assert!(page != NO_PAGE);
-        self.heads[bucket as usize] = page;
+        let alone = self.head(bucket) != page || (is_of_head && self.is_alone(bucket));
+        self.begin_in(bucket, page);
+        self.alone[bucket as usize / 64] |= u64::from(alone) << (bucket % 64);
         self.clock += 1;
         let group = &mut self.groups[bucket as usize >> GROUP_BITS];
         group.linked = self.clock;
@@ -197,7 +215,7 @@ impl Buckets {
 
     /// A bucket's chain was rewritten: it begins in `page` now.
     pub(super) fn rewritten(&mut self, bucket: u32, page: u32) {
-        self.heads[bucket as usize] = page;
+        self.begin_in(bucket, page);
         self.older.remove(&bucket);
         debug_assert!(self.older(bucket).is_empty(), "it is in one piece");
     }
@@ -205,7 +223,7 @@ impl Buckets {
     /// Copies of a bucket's records were put in front: it begins in `page` now. Beginnings among `gone`
     /// pages have been copied.
     pub(super) fn moved(&mut self, bucket: u32, page: u32, gone: core::ops::Range<u32>) {
-        self.heads[bucket as usize] = page;
+        self.begin_in(bucket, page);
         if let Some(older) = self.older.get_mut(&bucket) {
             older.retain(|place| !gone.contains(&place.page));
             if older.is_empty() {
@@ -217,7 +235,7 @@ impl Buckets {
     /// Copies of what could not be programmed were put in front: a bucket begins in `page` now, and goes
     /// on at `behind`.
     pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: &[RecordPlace]) {
-        self.heads[bucket as usize] = page;
+        self.begin_in(bucket, page);
         let older = self.older.entry(bucket).or_default();
         let known = core::mem::replace(older, behind.to_vec());
         older.extend(known.into_iter().filter(|place| !behind.contains(place)));
@@ -240,7 +258,7 @@ impl Buckets {
 
     /// Recovery knows where a chain begins, and where its pieces do.
     pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<RecordPlace>) {
-        self.heads[bucket as usize] = head;
+        self.begin_in(bucket, head);
         if older.is_empty() {
             self.older.remove(&bucket);
         } else {
@@ -296,6 +314,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bucket_knows_whether_its_first_page_is_of_one_key() {
+        let (mut buckets, at) = (Buckets::new(8), Timestamp::from_nanos(5));
+        buckets.link(3, 70, at, false);
+        buckets.link(3, 70, at, true);
+        assert!(buckets.is_alone(3) && !buckets.is_alone(2));
+        buckets.link(3, 70, at, false);
+        buckets.link(3, 70, at, true);
+        assert!(!buckets.is_alone(3), "there are two");
+        buckets.link(3, 71, at, true);
+        assert!(buckets.is_alone(3));
+        buckets.moved(3, 71, 0..10);
+        assert!(!buckets.is_alone(3), "a copy may be of any key");
+    }
+
+    #[test]
     fn buckets_are_in_the_order_of_hashes() {
         let buckets = Buckets::new(8);
         let hash = KeyHash(0xabcd << 48);
@@ -307,7 +340,7 @@ mod tests {
     fn a_group_knows_the_youngest_and_when_something_was_linked() {
         let mut buckets = Buckets::new(8);
         let then = buckets.now();
-        buckets.link(3, 77, Timestamp::from_nanos(5));
+        buckets.link(3, 77, Timestamp::from_nanos(5), false);
         assert_eq!((buckets.head(3), buckets.youngest(4)), (77, Timestamp::from_nanos(5)));
         assert!(buckets.was_linked_after(63, then) && !buckets.was_linked_after(64, then));
     }

@@ -14,7 +14,7 @@
 //! it is lost without a word.
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{Expiry, KeyRef, Timestamp, Version, is_planted};
+use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::buckets::{Buckets, RecordPlace, bucket_of};
 use super::translations::{Name, Youngest};
@@ -150,6 +150,8 @@ pub(super) struct Search {
     prior: Option<ChainCursor>,
     /// The next of the older beginnings.
     root: usize,
+    /// It was led past what may be among the older beginnings.
+    passed: bool,
     finished: bool,
     /// A pointer led nowhere.
     pub(super) vanished: bool,
@@ -179,6 +181,7 @@ impl Search {
             cursor: ChainCursor::at(known.map_or_else(|| buckets.head(bucket), |known| known.page)),
             prior: known.map(|_| ChainCursor::at(buckets.head(bucket))),
             root: 0,
+            passed: false,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
             vanished: false,
             best: None,
@@ -257,7 +260,11 @@ impl Search {
             (self.cursor, self.prior) = (chain, None);
             if key.has(&record) && !is_void(&record, blocks) {
                 self.met(&record, links, place, &mut copy);
-                if !self.finished && !self.mistrusts(links) && links.prior != UNKNOWN_PAGE {
+                // Nothing else leads to what is skipped.
+                let skips = links.kind == LinkKind::Skips;
+                let follows = !self.mistrusts(links) || skips;
+                self.passed |= skips && !buckets.older(self.bucket).is_empty();
+                if !self.finished && follows && links.prior != UNKNOWN_PAGE {
                     self.finished = links.prior == NO_PAGE;
                     self.cursor = ChainCursor::to(links.prior, place, sequence);
                     self.prior = Some(chain);
@@ -271,9 +278,11 @@ impl Search {
     }
 
     /// Whether younger versions may lie behind a record. So it is behind a cut: what recovery found
-    /// there has no order.
+    /// there has no order. A record that skips one which is lost leads past the cut.
     fn mistrusts(&self, links: Links) -> bool {
-        (links.kind == LinkKind::Flagged && !is_planted!(TrustsFlagged)) || self.root > 0
+        (links.kind == LinkKind::Flagged && !is_planted!(TrustsFlagged))
+            || self.root > 0
+            || (self.passed && !is_planted!(TrustsPassed))
     }
 
     fn met(
@@ -329,7 +338,34 @@ pub(super) struct Gathered {
     pub(super) place: RecordPlace,
 }
 
-/// Gathers all records of a bucket, in the order of its chain.
+/// Whose record it is.
+#[derive(PartialEq, Eq, Debug)]
+struct GatheredKey {
+    keyspace: KeyspaceId,
+    hash: KeyHash,
+    bytes: Vec<u8>,
+}
+
+impl GatheredKey {
+    fn of(record: &Record<'_>) -> Self {
+        Self { keyspace: record.keyspace, hash: record.hash, bytes: record.key.to_vec() }
+    }
+
+    fn has(&self, record: &Record<'_>) -> bool {
+        (self.keyspace, self.hash) == (record.keyspace, record.hash) && self.bytes == record.key
+    }
+}
+
+/// A detour through versions of one key that the chain leads past.
+#[derive(Debug)]
+struct Detour {
+    key: GatheredKey,
+    /// Where the chain goes on.
+    back: ChainCursor,
+}
+
+/// Gathers the records of a bucket, in the order of its chain: all but those that the chain leads past
+/// and that a version at or below a time supersedes.
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) bucket: u32,
@@ -338,14 +374,17 @@ pub(super) struct Gathering {
     /// The head's page was in memory then: records that were linked since may lie there, too.
     pub(super) from_memory: bool,
     cursor: ChainCursor,
+    detour: Option<Detour>,
     root: usize,
     finished: bool,
     /// A pointer led nowhere.
     pub(super) vanished: bool,
-    /// It ends before this record.
-    until: Option<RecordPlace>,
-    /// It has met that record.
+    /// It ends before any of these records, which were gathered before. Ascending.
+    known: Vec<RecordPlace>,
+    /// It has met one of them.
     pub(super) joined: bool,
+    /// What a version at or below it supersedes is not wanted.
+    mark: Timestamp,
     /// When it began, by the clock of links.
     pub(super) began: u64,
     pub(super) records: Vec<Gathered>,
@@ -353,18 +392,28 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// From the newest record on: all of them, or those before one that was gathered before.
-    pub(super) fn new(bucket: u32, until: Option<RecordPlace>, buckets: &Buckets) -> Self {
+    /// From the newest record on: all of them, or until it meets one that was gathered before.
+    pub(super) fn new(
+        bucket: u32,
+        before: Option<&Self>,
+        mark: Timestamp,
+        buckets: &Buckets,
+    ) -> Self {
+        let known = before.map_or(&[][..], |before| &before.records);
+        let mut known: Vec<RecordPlace> = known.iter().map(|one| one.place).collect();
+        known.sort_unstable();
         Self {
             bucket,
             head: buckets.head(bucket),
             from_memory: true,
             cursor: ChainCursor::at(buckets.head(bucket)),
+            detour: None,
             root: 0,
             finished: false,
             vanished: false,
-            until,
+            known,
             joined: false,
+            mark,
             began: buckets.now(),
             records: Vec::new(),
             bytes: Vec::new(),
@@ -385,8 +434,11 @@ impl Gathering {
         None
     }
 
+    /// The pointer leads nowhere, or is at the end: back to the chain, and then from the next beginning.
     fn cut(&mut self, buckets: &Buckets) {
-        if let Some(root) = buckets.older(self.bucket).get(self.root) {
+        if let Some(detour) = self.detour.take() {
+            self.cursor = detour.back;
+        } else if let Some(root) = buckets.older(self.bucket).get(self.root) {
             self.root += 1;
             self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
         } else {
@@ -410,18 +462,20 @@ impl Gathering {
         }
         let (bits, scarred) = (buckets.bits(), buckets.is_scarred(page));
         while !self.finished && self.cursor.page == page {
-            let found = last(bytes, self.cursor.before, (trusted, scarred), |record| {
-                bucket_of(record.hash, bits) == self.bucket
-            })?;
+            let found =
+                last(bytes, self.cursor.before, (trusted, scarred), |record| match &self.detour {
+                    Some(detour) => detour.key.has(record),
+                    None => bucket_of(record.hash, bits) == self.bucket,
+                })?;
             let Some((slot, record, links)) = found else {
-                if scarred {
+                if scarred || self.detour.is_some() {
                     self.cut(buckets);
                     continue;
                 }
                 return Err(NOT_THERE);
             };
             let place = RecordPlace { page, slot };
-            if self.until == Some(place) {
+            if self.known.binary_search(&place).is_ok() {
                 (self.finished, self.joined) = (true, true);
                 return Ok(());
             }
@@ -430,12 +484,29 @@ impl Gathering {
             self.bytes.resize(end, 0);
             record.write(&mut self.bytes[begin..]);
             self.records.push(Gathered { begin, end, place });
-            self.cursor = ChainCursor::to(links.next, place, sequence);
+            self.go_on(&record, links, place, sequence);
             if self.cursor.page == NO_PAGE {
                 self.cut(buckets);
             }
         }
         Ok(())
+    }
+
+    /// Goes on from a record: to what it skips, as long as a reader may want that; else by the chain.
+    fn go_on(&mut self, record: &Record<'_>, links: Links, place: RecordPlace, sequence: u64) {
+        let back = self.detour.take().map(|detour| detour.back);
+        let back = back.unwrap_or_else(|| ChainCursor::to(links.next, place, sequence));
+        if links.kind == LinkKind::Skips && record.version.timestamp > self.mark {
+            self.cursor = ChainCursor::to(links.prior, place, sequence);
+            self.detour = Some(Detour { key: GatheredKey::of(record), back });
+        } else {
+            self.cursor = back;
+        }
+    }
+
+    /// Whether it has come to the end, or met what was gathered before.
+    pub(super) fn is_over(&self) -> bool {
+        self.finished
     }
 
     /// The record that was gathered.
@@ -471,10 +542,5 @@ impl Gathering {
     /// Whether a record lies in a block.
     pub(super) fn is_in(&self, at: usize, block: Option<BlockId>, blocks: &Blocks) -> bool {
         Some(blocks.of(PageId(self.records[at].place.page))) == block
-    }
-
-    /// The newest of its records.
-    pub(super) fn newest(&self) -> Option<RecordPlace> {
-        self.records.first().map(|one| one.place)
     }
 }

@@ -450,7 +450,7 @@ impl TailCollector {
                 _ => _ = repair.and_then(|at| self.repairs.remove(at)),
             }
             self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
-            let gathering = Gathering::new(bucket, None, &serving.core.buckets);
+            let gathering = serving.core.gathering(bucket, None);
             serving.gather(Owner::Rewriting, gathering);
         }
     }
@@ -478,7 +478,7 @@ impl TailCollector {
             gathering = whole;
         }
         let core = &*serving.core;
-        let mut front = Gathering::new(bucket, gathering.newest(), &core.buckets);
+        let mut front = core.gathering(bucket, Some(&gathering));
         while let Some(page) = front.page(&core.buckets, &core.kit.volume.blocks) {
             let Some(bytes) = core.kit.volume.page_in_group(PageId(page)) else { break };
             if front.look(bytes, true, &core.buckets).is_err() {
@@ -487,10 +487,12 @@ impl TailCollector {
         }
         if front.joined {
             gathering.put_in_front(&front);
+        } else if front.is_over() {
+            // All of the chain is in memory: what was gathered before is passed over by now.
+            gathering = front;
         } else if !gathering.is_all(&core.buckets) {
-            let until = gathering.newest();
-            let front = Gathering::new(bucket, until, &core.buckets);
-            job.whole = until.map(|_| gathering);
+            let front = core.gathering(bucket, Some(&gathering));
+            job.whole = Some(gathering);
             serving.gather(Owner::Rewriting, front);
             return None;
         }
@@ -506,7 +508,7 @@ impl TailCollector {
                 job.failures += 1;
                 if job.failures < MOST_FAILURES {
                     job.whole = None;
-                    let again = Gathering::new(bucket, None, &serving.core.buckets);
+                    let again = serving.core.gathering(bucket, None);
                     return serving.gather(Owner::Rewriting, again);
                 }
                 self.damaged_buckets.insert(bucket);

@@ -18,7 +18,7 @@ use timestone_flash::{BlockId, PageId};
 use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
-use super::chain::{Search, SoughtKey};
+use super::chain::{Gathering, Search, SoughtKey};
 use super::spaces::FencedSpaces;
 use super::translations::{Name, Translations, Youngest};
 use crate::error::StoreError;
@@ -192,15 +192,22 @@ impl FrugalContents {
             Some(known) if is_youngest && known.exact => known.page,
             _ => UNKNOWN_PAGE,
         };
-        let links = Links {
-            next: self.buckets.head(bucket),
-            prior,
-            kind: if is_youngest { LinkKind::Youngest } else { LinkKind::Flagged },
-            bits: self.buckets.bits(),
+        let head = self.buckets.head(bucket);
+        let is_of_head = head != NO_PAGE && known.is_some_and(|known| known.page == head);
+        let skips =
+            is_of_head && prior == head && self.buckets.is_alone(bucket) && !record.kind.is_large();
+        // Where the predecessor leads to something in its own page, that page cannot be skipped.
+        let past = self.translations.next_of(name).filter(|&next| skips && next != head);
+        let kind = match (is_youngest, past) {
+            (false, _) => LinkKind::Flagged,
+            (true, None) => LinkKind::Youngest,
+            (true, Some(_)) => LinkKind::Skips,
         };
+        let next = past.unwrap_or(head);
+        let links = Links { next, prior, kind, bits: self.buckets.bits() };
         let record = Record { links: Some(links), ..*record };
         let page = self.append(&record, name.check, held, leave)?;
-        self.buckets.link(bucket, page.0, version.timestamp);
+        self.buckets.link(bucket, page.0, version.timestamp, is_of_head);
         self.records += 1;
         self.record_bytes += record.bytes() as u64;
         self.counts.flagged += u64::from(!is_youngest);
@@ -216,7 +223,13 @@ impl FrugalContents {
             Some(known) if !is_youngest => {
                 self.translations.update(name, Youngest { exact: false, ..known });
             }
-            _ if is_youngest => self.translations.insert(name, newest),
+            _ if is_youngest => {
+                self.translations.insert(name, newest);
+                // A large value is not skipped: whoever meets it counts its parts as dead.
+                if !record.kind.is_large() {
+                    self.translations.set_next(name, next);
+                }
+            }
             _ => {}
         }
         Some(page)
@@ -265,6 +278,12 @@ impl FrugalContents {
         self.superseded_bytes += record.bytes() as u64;
         self.counts.moved += 1;
         Youngest::of(record, page.0, true)
+    }
+
+    /// Gathers a bucket from its newest record on: all that a reader may want; or until it meets one of
+    /// those that were gathered before.
+    pub(super) fn gathering(&self, bucket: u32, before: Option<&Gathering>) -> Gathering {
+        Gathering::new(bucket, before, self.spaces.marks.collection(), &self.buckets)
     }
 
     /// Memory of the index.

@@ -454,7 +454,7 @@ impl PartsCollector {
         while walk.may_gather(&serving.core.kit.volume.blocks) {
             let Some(bucket) = walk.todo.pop_first() else { break };
             walk.under_way += 1;
-            let gathering = Gathering::new(bucket, None, &serving.core.buckets);
+            let gathering = serving.core.gathering(bucket, None);
             serving.gather(Owner::Parts(walk.block), gathering);
         }
     }

@@ -270,7 +270,8 @@ impl ServingWalks<'_> {
                         key.search = Search::new(key.search.bucket, key.at, known, buckets);
                     }
                     Task::Bucket(_, gathering) => {
-                        *gathering = Gathering::new(gathering.bucket, None, buckets);
+                        let mark = spaces.marks.collection();
+                        *gathering = Gathering::new(gathering.bucket, None, mark, buckets);
                         gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
                     }
                 }

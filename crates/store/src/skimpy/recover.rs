@@ -45,7 +45,9 @@ use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
 use crate::kit::writer::{Stamp, StreamId, Writer};
-use crate::layout::{self, LargeHead, NO_PAGE, PageHeader, PageKind, Record, RecordKind};
+use crate::layout::{
+    self, LargeHead, LinkKind, Links, NO_PAGE, PageHeader, PageKind, Record, RecordKind,
+};
 use crate::mftl::RecoveryReport;
 
 /// Pages of one read of the scan.
@@ -508,7 +510,7 @@ impl Recovery {
         let bucket = buckets.of(record.hash);
         buckets.raise_youngest(bucket, record.version.timestamp);
         if links.kind.is_put() {
-            return self.linked(bucket, place, links.next);
+            return self.linked(bucket, place, links);
         }
         // A run of copies without its beginning, and nothing before it: collection has moved what was
         // there, and erased its blocks.
@@ -520,7 +522,7 @@ impl Recovery {
         let is_first = !self.copies.contains_key(&bucket) && !self.older.contains_key(&bucket);
         let goes_on = head == links.next || (head == NO_PAGE && is_first);
         if !links.kind.begins() && !is_next && goes_on {
-            return self.linked(bucket, place, links.next);
+            return self.linked(bucket, place, links);
         }
         let copies = self.copies.entry(bucket).or_default();
         match copies.last_mut().filter(|last| last.newest.page == links.next) {
@@ -538,11 +540,15 @@ impl Recovery {
     }
 
     /// A put: it goes in front of its bucket. If it does not point to what is there, something is
-    /// missing between the two.
-    fn linked(&mut self, bucket: u32, place: RecordPlace, next: u32) {
+    /// missing between the two. One that skips the newest record has that as its prior version; where
+    /// that one is lost, it leads to what was behind it.
+    fn linked(&mut self, bucket: u32, place: RecordPlace, links: Links) {
         let Some(buckets) = &mut self.buckets else { return };
         let (head, chain) = (buckets.head(bucket), &mut self.chains[bucket as usize]);
-        if next != head && head != NO_PAGE {
+        let skips = links.kind == LinkKind::Skips;
+        let goes_on =
+            links.next == head || (skips && (links.prior == head || is_planted!(TrustsSkips)));
+        if !goes_on && head != NO_PAGE {
             let older = self.older.entry(bucket).or_default();
             older.insert(0, RecordPlace { page: head, slot: chain.slot });
         }

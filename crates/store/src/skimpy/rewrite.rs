@@ -396,7 +396,7 @@ mod tests {
         }
         let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, b"hot");
         let core = &mut store.core;
-        let mut gathering = Gathering::new(core.buckets.of(key.hash), None, &core.buckets);
+        let mut gathering = core.gathering(core.buckets.of(key.hash), None);
         while let Some(page) = gathering.page(&core.buckets, &core.kit.volume.blocks) {
             let group = core.kit.volume.page_in_group(PageId(page));
             let bytes = group.expect("nothing is durable yet").to_vec();

@@ -164,7 +164,7 @@ impl BucketScan {
         }
         loop {
             while self.ahead.len() < AHEAD && self.next < count && !self.has_enough() {
-                let gathering = Gathering::new(self.next, None, &serving.core.buckets);
+                let gathering = serving.core.gathering(self.next, None);
                 self.ahead.push_back(None);
                 self.next += 1;
                 serving.gather(Owner::Scan(self.number), gathering);
@@ -181,7 +181,7 @@ impl BucketScan {
                     {
                         // What was staged then may be in the chain now, and was not then.
                         let bucket = gathering.bucket;
-                        let anew = Gathering::new(bucket, None, &serving.core.buckets);
+                        let anew = serving.core.gathering(bucket, None);
                         self.ahead[0] = None;
                         serving.gather(Owner::Scan(self.number), anew);
                         return false;
@@ -248,7 +248,7 @@ impl BucketScan {
                     let bucket = gathering.bucket;
                     self.pending = None;
                     self.ahead[0] = None;
-                    let anew = Gathering::new(bucket, None, &serving.core.buckets);
+                    let anew = serving.core.gathering(bucket, None);
                     serving.gather(Owner::Scan(self.number), anew);
                     return Taken::Waits;
                 }

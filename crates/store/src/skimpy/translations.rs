@@ -18,7 +18,7 @@
 
 use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version};
 
-use crate::layout::{NO_PAGE, Record};
+use crate::layout::{NO_PAGE, Record, UNKNOWN_PAGE};
 
 /// Places of a set.
 const WAYS: usize = 16;
@@ -151,6 +151,8 @@ impl Entry {
 struct Set {
     hashes: [KeyHash; WAYS],
     entries: [Entry; WAYS],
+    /// What the record there has as *hash next*; [`UNKNOWN_PAGE`] when that is not known.
+    nexts: [u32; WAYS],
     marks: [u8; WAYS],
     uses: [u8; WAYS],
     /// How often keys were asked for that have no place.
@@ -164,6 +166,7 @@ impl Set {
         Self {
             hashes: [KeyHash(0); WAYS],
             entries: [Entry::EMPTY; WAYS],
+            nexts: [UNKNOWN_PAGE; WAYS],
             marks: [0; WAYS],
             uses: [0; WAYS],
             askers: [0; ASKERS],
@@ -187,6 +190,8 @@ impl Set {
 
     fn change(&mut self, at: usize, name: Name, youngest: Youngest, horizon: Timestamp) {
         self.entries[at].change(name, youngest, horizon);
+        // It may be another record, be it of the same version in the same page.
+        self.nexts[at] = UNKNOWN_PAGE;
         self.marks[at] = youngest.marks();
     }
 
@@ -218,7 +223,7 @@ impl Set {
     fn take(&mut self, (at, uses): (usize, u8), name: Name, youngest: Youngest) {
         self.hashes[at] = name.hash;
         self.entries[at] = Entry::new(name, youngest);
-        self.uses[at] = uses;
+        (self.nexts[at], self.uses[at]) = (UNKNOWN_PAGE, uses);
         self.marks[at] = youngest.marks();
     }
 }
@@ -265,6 +270,20 @@ impl Translations {
     /// none is noted.
     pub(super) fn peek_behind(&self, name: Name) -> Option<(Youngest, Timestamp)> {
         self.place_of(name).map(|(set, at)| (set.youngest(at), set.entries[at].behind))
+    }
+
+    /// What the record of a key's youngest version has as *hash next*, if that is known.
+    pub(super) fn next_of(&self, name: Name) -> Option<u32> {
+        self.place_of(name).map(|(set, at)| set.nexts[at]).filter(|&next| next != UNKNOWN_PAGE)
+    }
+
+    /// Notes what the record of a key's youngest version has as *hash next*, if the key is known.
+    pub(super) fn set_next(&mut self, name: Name, next: u32) {
+        let set = self.set_of(name);
+        let set = &mut self.sets[set];
+        if let Some(at) = set.find(name) {
+            set.nexts[at] = next;
+        }
     }
 
     /// The log's tail has versions up to this one: what is to supersede them is younger.
@@ -369,6 +388,6 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Set>() <= 51 * WAYS, "{}", size_of::<Set>());
+        assert!(size_of::<Set>() <= 55 * WAYS, "{}", size_of::<Set>());
     }
 }

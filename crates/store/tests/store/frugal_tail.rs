@@ -1,4 +1,5 @@
-//! Collection of the store with its index on flash that goes by what memory knows.
+//! Collection of the store with its index on flash that goes by what memory knows, and the chains that it
+//! meets: runs of one key.
 
 use timestone_store::prelude::*;
 use timestone_store::{Figure, Lookup, ReadOutcome, ReadToken, Skimpy, SkimpyConfig, StoreEvent};
@@ -6,7 +7,7 @@ use timestone_types::{Expiry, KeyRef, Timestamp};
 
 use crate::collection::Dice;
 use crate::driver::{Driver, SPACE, at, config, media, unruly_media, version};
-use crate::frugal::{frugal, open_for};
+use crate::frugal::{frugal, open, open_for, programmed};
 
 fn settle(driver: &mut Driver<Skimpy>, time: u64) {
     driver.store.advance_watermark(at(time));
@@ -70,6 +71,89 @@ fn misses_at_the_watermark() -> usize {
 #[test]
 fn what_a_reader_at_the_watermark_sees_stays() {
     assert_eq!(misses_at_the_watermark(), 0);
+}
+
+/// Pages that a look-up of a key reads.
+fn reads_of(driver: &mut Driver<Skimpy>, key: u64) -> u64 {
+    let before = driver.store.stats().reads.page_reads;
+    assert!(driver.value(&key.to_be_bytes(), 1 << 40).is_some(), "key {key} was put");
+    driver.store.stats().reads.page_reads - before
+}
+
+#[test]
+fn a_run_of_one_key_is_one_step_of_its_chain() {
+    let media = media(16, 200);
+    let (mut driver, _) = open(&media);
+    (0..30u64).for_each(|key| driver.put(&key.to_be_bytes(), 1, &[1; 2000]));
+    // All of them lie above the watermark.
+    for n in 10..1000u64 {
+        driver.put(b"popular", n, &[n as u8; 2000]);
+    }
+    driver.sync();
+    for key in 0..30 {
+        let reads = reads_of(&mut driver, key);
+        assert!(reads < 100, "{reads} pages were read for key {key}");
+    }
+    for n in [10, 500, 999] {
+        assert_eq!(driver.value(b"popular", n), Some(vec![n as u8; 2000]));
+    }
+    assert_eq!(driver.value(b"popular", 9), None);
+    // Scans as of any time find the version of that time.
+    assert_eq!((driver.count(SPACE, 9), driver.count(SPACE, 500)), (30, 31));
+    drop(driver);
+    let (mut driver, _) = open(&media);
+    for n in [10, 500, 999] {
+        assert_eq!(driver.value(b"popular", n), Some(vec![n as u8; 2000]));
+    }
+    assert_eq!((driver.count(SPACE, 9), driver.count(SPACE, 500)), (30, 31));
+}
+
+/// A page with one version of a key is lost, and those before and behind it are there: what is found at
+/// the time of the one before.
+fn version_before_a_lost_one() -> Option<Vec<u8>> {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media);
+    for n in [10, 20, 30] {
+        driver.put(b"key", n, &[n as u8; 3000]);
+    }
+    driver.sync();
+    drop(driver);
+    let pages = programmed(&media, 20);
+    assert_eq!(pages.len(), 3, "each has a page of its own");
+    media.set_page(pages[1], &[0; 4096]);
+    let (mut driver, _) = open(&media);
+    assert_eq!(driver.value(b"key", 35), Some(vec![30; 3000]));
+    driver.value(b"key", 15)
+}
+
+#[test]
+fn a_lost_version_takes_no_older_one_with_it() {
+    assert_eq!(version_before_a_lost_one(), Some(vec![10; 3000]));
+}
+
+/// Versions of one key, others of its bucket among them; the page with the last but one is lost: what is
+/// found at the time of the one before.
+fn version_before_a_lost_one_with_others_behind() -> Option<Vec<u8>> {
+    let media = media(8, 20);
+    let (mut driver, _) = open_for(&media, 1);
+    driver.put(b"key", 10, &[10; 3000]);
+    (0..6u64).for_each(|other| driver.put(&other.to_be_bytes(), 15, &[15; 3000]));
+    for n in [20, 30, 40] {
+        driver.put(b"key", n, &[n as u8; 3000]);
+    }
+    driver.sync();
+    drop(driver);
+    let pages = programmed(&media, 20);
+    assert_eq!(pages.len(), 10, "each has a page of its own");
+    media.set_page(pages[8], &[0; 4096]);
+    let (mut driver, _) = open_for(&media, 1);
+    assert_eq!(driver.value(b"key", 45), Some(vec![40; 3000]));
+    driver.value(b"key", 25)
+}
+
+#[test]
+fn a_lost_version_leads_past_none_that_is_there() {
+    assert_eq!(version_before_a_lost_one_with_others_behind(), Some(vec![20; 3000]));
 }
 
 /// Gets that take long, while their keys are put again and collected: each finds at least what was there
@@ -139,5 +223,16 @@ mod planted {
             std::panic::catch_unwind(|| with(Bug::JudgesAboveWatermark, misses_at_the_watermark));
         set(None);
         assert!(found.is_err() || found.is_ok_and(|missed| missed > 0));
+    }
+
+    #[test]
+    fn a_look_up_that_trusts_what_lies_behind_a_lost_version_is_found() {
+        let found = with(Bug::TrustsPassed, version_before_a_lost_one_with_others_behind);
+        assert_eq!(found, Some(vec![10; 3000]));
+    }
+
+    #[test]
+    fn a_record_that_skips_what_is_lost_is_found() {
+        assert_eq!(with(Bug::TrustsSkips, version_before_a_lost_one), None);
     }
 }
