@@ -55,6 +55,8 @@ pub enum Bug {
     TrustsSkips,
     /// A look-up trusts the chain behind a record that leads past one that a crash has taken.
     TrustsPassed,
+    /// Where the record that a hint names is another key's, what its page has of this one is believed.
+    BelievesHints,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind

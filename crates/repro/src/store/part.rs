@@ -36,6 +36,9 @@ pub(crate) struct StorePart {
     pub(crate) keys_per_bucket: u32,
     /// `skimpy`: keys that the translation cache knows, in thousandths.
     pub(crate) translated_thousandths: u32,
+    /// `skimpy`: keys of which memory knows at least the place, in thousandths.
+    #[serde(default)]
+    pub(crate) hinted_thousandths: u32,
     /// How long a page that is full waits for others.
     #[serde(deserialize_with = "span")]
     pub(crate) packing_delay: Duration,

@@ -50,6 +50,9 @@ pub(super) struct Buckets {
     heads: Vec<u32>,
     /// A bit a bucket: in the page of its newest record it has records of one of its keys alone.
     alone: Vec<u64>,
+    /// By bucket, since it was written whole: pages by which its chain has grown, and pages that look-ups
+    /// have read behind the first one.
+    detours: Vec<u8>,
     groups: Vec<Group>,
     older: BTreeMap<u32, Vec<RecordPlace>>,
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
@@ -74,6 +77,7 @@ impl Buckets {
             bits,
             heads: vec![NO_PAGE; count],
             alone: vec![0; count.div_ceil(64)],
+            detours: vec![0; count],
             groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
             older: BTreeMap::new(),
             scars: BTreeSet::new(),
@@ -109,7 +113,7 @@ impl Buckets {
     pub(super) fn bytes(&self) -> u64 {
         let older: usize = self.older.values().map(|roots| 32 + roots.capacity() * 8).sum();
         let blocks = (self.lives.len() + self.alone.len()) * 8;
-        (self.heads.len() * 4 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
+        (self.heads.len() * 5 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
     }
 
     /// The bucket of a key.
@@ -126,6 +130,23 @@ impl Buckets {
     fn begin_in(&mut self, bucket: u32, page: u32) {
         self.heads[bucket as usize] = page;
         self.alone[bucket as usize / 64] &= !(1 << (bucket % 64));
+    }
+
+    /// Pages by which a chain has grown since it was written whole, and pages that look-ups have read
+    /// since behind the first one.
+    pub(super) fn detours(&self, bucket: u32) -> u8 {
+        self.detours[bucket as usize]
+    }
+
+    /// A chain has got longer by some pages, or a look-up has read them.
+    pub(super) fn add_detours(&mut self, bucket: u32, pages: u8) {
+        let detours = &mut self.detours[bucket as usize];
+        *detours = detours.saturating_add(pages);
+    }
+
+    /// A chain is taken for a short one.
+    pub(super) fn forget_detours(&mut self, bucket: u32) {
+        self.detours[bucket as usize] = 0;
     }
 
     /// Whether a bucket is known to have records of one of its keys alone in the page of its newest
@@ -216,6 +237,7 @@ impl Buckets {
     /// A bucket's chain was rewritten: it begins in `page` now.
     pub(super) fn rewritten(&mut self, bucket: u32, page: u32) {
         self.begin_in(bucket, page);
+        self.forget_detours(bucket);
         self.older.remove(&bucket);
         debug_assert!(self.older(bucket).is_empty(), "it is in one piece");
     }
@@ -223,6 +245,9 @@ impl Buckets {
     /// Copies of a bucket's records were put in front: it begins in `page` now. Beginnings among `gone`
     /// pages have been copied.
     pub(super) fn moved(&mut self, bucket: u32, page: u32, gone: core::ops::Range<u32>) {
+        if self.head(bucket) != page {
+            self.add_detours(bucket, 1);
+        }
         self.begin_in(bucket, page);
         if let Some(older) = self.older.get_mut(&bucket) {
             older.retain(|place| !gone.contains(&place.page));

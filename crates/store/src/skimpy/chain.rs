@@ -140,6 +140,19 @@ pub(super) struct Best {
     pub(super) value: Vec<u8>,
 }
 
+/// What memory knows of a key when a search begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    pub(super) known: Option<Youngest>,
+    /// Where its youngest version may be, if nothing is known.
+    pub(super) hint: Option<RecordPlace>,
+}
+
+impl Start {
+    /// Nothing: from the newest record of its bucket.
+    pub(super) const HEAD: Self = Self { known: None, hint: None };
+}
+
 /// Looks for the youngest version of a key at or before a time.
 #[derive(Debug)]
 pub(super) struct Search {
@@ -148,6 +161,8 @@ pub(super) struct Search {
     cursor: ChainCursor,
     /// The cursor follows a prior pointer; where the chain goes on instead.
     prior: Option<ChainCursor>,
+    /// The cursor is at a hint: the record at this slot, or none.
+    hint: Option<u16>,
     /// The next of the older beginnings.
     root: usize,
     /// It was led past what may be among the older beginnings.
@@ -155,9 +170,12 @@ pub(super) struct Search {
     finished: bool,
     /// A pointer led nowhere.
     pub(super) vanished: bool,
+    /// Pages that it has looked at.
+    pub(super) pages: u8,
     pub(super) best: Option<Best>,
     /// The youngest version met, and whether it is known to be the key's.
     youngest: Youngest,
+    youngest_slot: u16,
     met: u32,
     youngest_known: bool,
     from_head: bool,
@@ -167,28 +185,28 @@ pub(super) struct Search {
 
 impl Search {
     /// From the newest record of its bucket; or from where the youngest version is, if that is
-    /// exact.
-    pub(super) fn new(
-        bucket: u32,
-        at: Timestamp,
-        known: Option<Youngest>,
-        buckets: &Buckets,
-    ) -> Self {
-        let known = known.filter(|known| known.exact || known.version.timestamp <= at);
+    /// exact; or from where it may be.
+    pub(super) fn new(bucket: u32, at: Timestamp, start: Start, buckets: &Buckets) -> Self {
+        let known = start.known.filter(|known| known.exact || known.version.timestamp <= at);
+        let hint = start.hint.filter(|_| start.known.is_none());
+        let page = known.map(|known| known.page).or(hint.map(|hint| hint.page));
         Self {
             bucket,
             at,
-            cursor: ChainCursor::at(known.map_or_else(|| buckets.head(bucket), |known| known.page)),
-            prior: known.map(|_| ChainCursor::at(buckets.head(bucket))),
+            cursor: ChainCursor::at(page.unwrap_or_else(|| buckets.head(bucket))),
+            prior: page.map(|_| ChainCursor::at(buckets.head(bucket))),
+            hint: hint.map(|hint| hint.slot),
             root: 0,
             passed: false,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
             vanished: false,
+            pages: 0,
             best: None,
             youngest: Youngest::NONE,
+            youngest_slot: 0,
             met: 0,
             youngest_known: false,
-            from_head: known.is_none(),
+            from_head: page.is_none(),
             wanted: known.map(|known| known.version).filter(|known| known.timestamp <= at),
         }
     }
@@ -238,6 +256,17 @@ impl Search {
             return Ok(());
         }
         let scarred = buckets.is_scarred(page);
+        self.pages = self.pages.saturating_add(1);
+        if let Some(slot) = self.hint.take() {
+            let raw = layout::record_at(bytes, slot);
+            let record = raw.and_then(if trusted { Record::read } else { Record::read_intact });
+            if record.is_some_and(|record| key.has(&record) && !is_void(&record, blocks)) {
+                self.cursor.before = slot + 1;
+            } else if !is_planted!(BelievesHints) {
+                // It is another key's.
+                self.cut(buckets);
+            }
+        }
         while !self.finished && self.cursor.page == page {
             let bits = buckets.bits();
             let follows_key = self.prior.is_some();
@@ -297,6 +326,7 @@ impl Search {
             if self.met == 0 || record.version > self.youngest.version {
                 let exact = self.met == 0 && self.root == 0;
                 self.youngest = Youngest::of(record, place.page, exact);
+                self.youngest_slot = place.slot;
             }
             self.met += 1;
             self.youngest_known = !mistrusted;
@@ -322,6 +352,13 @@ impl Search {
     /// Whether it is over; if not, it waits for a page.
     pub(super) fn is_over(&self) -> bool {
         self.finished
+    }
+
+    /// Where the key's youngest version is, if the search has found that out, and no other one lies in
+    /// front of it.
+    pub(super) fn place_of_youngest(&self) -> Option<RecordPlace> {
+        let youngest = self.youngest().filter(|one| one.exact && one.page != NO_PAGE)?;
+        Some(RecordPlace { page: youngest.page, slot: self.youngest_slot })
     }
 
     /// The key's youngest version, if the search has found that out.

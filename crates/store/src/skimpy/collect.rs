@@ -76,6 +76,8 @@ pub(super) struct TailCollector {
     erasing: Vec<Emptied>,
     /// Buckets that are being rewritten.
     jobs: BTreeMap<u32, BucketJob>,
+    /// How many of them only because their chains are long: those are written when they are gathered.
+    long_jobs: usize,
     /// Gathered, and there was no room yet.
     waiting: VecDeque<Gathering>,
     /// None of those found room then.
@@ -110,8 +112,10 @@ impl TailCollector {
         };
         self.victim.as_ref().is_some_and(works)
             || self.parts.has_work(blocks)
-            || (!self.waiting.is_empty() && self.waiting.len() >= self.jobs.len() && !is_stalled)
-            || self.next_to_gather(blocks).is_some()
+            || (!self.waiting.is_empty()
+                && self.waiting.len() >= self.jobs_to_wait_for()
+                && !is_stalled)
+            || self.next_to_gather(core).is_some()
             || self.failed.has_work(&core.kit.volume)
     }
 
@@ -419,7 +423,8 @@ impl TailCollector {
 
     /// The bucket to gather next, and what for; nothing while it is being rewritten for another
     /// reason: after that.
-    fn next_to_gather(&self, blocks: &Blocks) -> Option<(u32, Why)> {
+    fn next_to_gather(&self, core: &FrugalContents) -> Option<(u32, Why)> {
+        let blocks = &core.kit.volume.blocks;
         if self.jobs.len() >= AT_ONCE {
             return None;
         }
@@ -434,15 +439,25 @@ impl TailCollector {
             Some((self.repairs[repair].bucket, Why::Repair))
         };
         let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
-        let next = displaced.or_else(in_tail).or_else(in_pieces);
+        let long = || {
+            let bucket = rewrite::may_shorten(self.won_before, core)
+                .then(|| core.long_chains.first())
+                .flatten();
+            bucket.map(|bucket| (bucket, Why::Long))
+        };
+        let next = displaced.or_else(in_tail).or_else(long).or_else(in_pieces);
         next.filter(|(bucket, _)| !self.jobs.contains_key(bucket))
     }
 
     fn gather_more(&mut self, serving: &mut ServingWalks<'_>) {
-        while let Some((bucket, why)) = self.next_to_gather(&serving.core.kit.volume.blocks) {
+        while let Some((bucket, why)) = self.next_to_gather(serving.core) {
             let repair = self.repairs.iter().position(|repair| repair.bucket == bucket);
             match (why, &mut self.victim) {
                 (Why::Displaced, _) => self.failed.take(bucket),
+                (Why::Long, _) => {
+                    serving.core.long_chains.take(bucket);
+                    self.long_jobs += 1;
+                }
                 (Why::Tail, Some(victim)) => {
                     victim.buckets.pop_first();
                     victim.under_way += 1;
@@ -457,8 +472,33 @@ impl TailCollector {
 
     /// A bucket is gathered.
     pub(super) fn gathered(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
-        let gathering = self.completed(gathering, serving);
-        self.waiting.extend(gathering);
+        let Some(gathering) = self.completed(gathering, serving) else { return };
+        if self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Long) {
+            self.shorten(&gathering, serving);
+        } else {
+            self.waiting.push_back(gathering);
+        }
+    }
+
+    /// Jobs whose buckets are written together.
+    fn jobs_to_wait_for(&self) -> usize {
+        self.jobs.len() - self.long_jobs
+    }
+
+    /// Writes a bucket with a long chain whole, if there is room; nobody waits for it.
+    fn shorten(&mut self, gathering: &Gathering, serving: &mut ServingWalks<'_>) {
+        let (core, bucket) = (&mut *serving.core, gathering.bucket);
+        let verdict = keep::judge(gathering, None, false, core);
+        if rewrite::may_shorten(self.won_before, core)
+            && rewrite::has_room_to_shorten(gathering, &verdict, core)
+        {
+            rewrite::append_whole(gathering, &verdict, core);
+            serving.reads.rewritten(bucket);
+        } else {
+            // It is noted again when it has grown by as much.
+            core.buckets.forget_detours(bucket);
+        }
+        _ = self.done(bucket);
     }
 
     /// What was gathered, with what was linked in front meanwhile. Where the device has to be asked for
@@ -527,7 +567,7 @@ impl TailCollector {
 
     fn write_waiting(&mut self, serving: &mut ServingWalks<'_>) {
         let bytes: usize = self.waiting.iter().map(Gathering::bytes).sum();
-        if self.jobs.len() > self.waiting.len() && bytes < MOST_WAITING {
+        if self.jobs_to_wait_for() > self.waiting.len() && bytes < MOST_WAITING {
             return;
         }
         if self.is_stalled(serving.core) {
@@ -541,7 +581,8 @@ impl TailCollector {
                 self.rewrite(gathering, serving);
             }
         }
-        let is_stalled = count > 0 && self.waiting.len() == count && self.jobs.len() == count;
+        let is_stalled =
+            count > 0 && self.waiting.len() == count && self.jobs_to_wait_for() == count;
         self.stalled = is_stalled.then(|| self.circumstances(serving.core));
     }
 
@@ -632,8 +673,10 @@ impl TailCollector {
     /// A bucket is done with; whether that was for the victim's sake.
     fn done(&mut self, bucket: u32) -> bool {
         let why = self.jobs.remove(&bucket).map(|job| job.why);
-        if why == Some(Why::Displaced) {
-            self.failed.done(bucket);
+        match why {
+            Some(Why::Displaced) => self.failed.done(bucket),
+            Some(Why::Long) => self.long_jobs -= 1,
+            _ => {}
         }
         if let Some(victim) = self.victim.as_mut().filter(|_| why == Some(Why::Tail)) {
             victim.under_way -= 1;
@@ -658,6 +701,7 @@ impl TailCollector {
         let block = victim.block;
         debug_assert_eq!(core.log.front(), Some(&block), "the log's tail");
         core.log.pop_front();
+        core.wholes.tail_left();
         core.left_log(victim.records, victim.bytes);
         if victim.damaged || core.kit.volume.is_bad(block) {
             core.kit.volume.blocks.quarantine(block);

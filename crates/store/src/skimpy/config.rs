@@ -21,6 +21,9 @@ pub struct SkimpyConfig {
     pub keys_per_bucket: u32,
     /// Keys whose youngest version the translation cache knows, in thousandths of those expected.
     pub translated_thousandths: u32,
+    /// Keys of which memory knows at least where their youngest version is, in thousandths of those
+    /// expected: a sixth of what a translation takes, and the record cache cannot serve them.
+    pub hinted_thousandths: u32,
     /// Bytes of memory for the record cache, all in; zero for none.
     pub cache_bytes: u64,
     /// Bytes that the index, page buffers and what their user charges may take before the record
@@ -50,6 +53,11 @@ impl SkimpyConfig {
             .unwrap_or(usize::MAX)
     }
 
+    /// Hints.
+    pub(super) fn hints(&self) -> usize {
+        usize::try_from(self.keys * u64::from(self.hinted_thousandths) / 1000).unwrap_or(usize::MAX)
+    }
+
     /// How long pages and syncs wait.
     pub(super) const fn delays(&self) -> Delays {
         Delays {
@@ -68,6 +76,7 @@ impl Default for SkimpyConfig {
             keys: 1_000_000,
             keys_per_bucket: 5,
             translated_thousandths: 100,
+            hinted_thousandths: 0,
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
             beside_bytes: limits::DEFAULT_CACHE_BYTES,
             staged_bytes: limits::MAX_STAGED_BYTES,

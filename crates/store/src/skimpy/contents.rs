@@ -18,7 +18,11 @@ use timestone_flash::{BlockId, PageId};
 use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
-use super::chain::{Gathering, Search, SoughtKey};
+use super::chain::{Gathering, Search, SoughtKey, Start};
+use super::epochs::WholeRewritings;
+use super::hints::Hints;
+use super::long::{LongChains, Room};
+use super::rewrite;
 use super::spaces::FencedSpaces;
 use super::translations::{Name, Translations, Youngest};
 use crate::error::StoreError;
@@ -64,9 +68,12 @@ pub(super) struct FrugalContents {
     pub(super) spaces: FencedSpaces,
     pub(super) buckets: Buckets,
     pub(super) translations: Translations,
+    pub(super) hints: Hints,
     pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
     /// Blocks of records, the oldest first.
     pub(super) log: VecDeque<BlockId>,
+    pub(super) wholes: WholeRewritings,
+    pub(super) long_chains: LongChains,
     /// Records in blocks of the log.
     pub(super) records: u64,
     pub(super) record_bytes: u64,
@@ -104,10 +111,10 @@ impl FrugalContents {
         &self,
         key: SoughtKey<'_>,
         at: Timestamp,
-        known: Option<Youngest>,
+        start: Start,
     ) -> Search {
         let bucket = self.buckets.of(key.name.hash);
-        let mut search = Search::new(bucket, at, known, &self.buckets);
+        let mut search = Search::new(bucket, at, start, &self.buckets);
         let blocks = &self.kit.volume.blocks;
         while let Some(page) = search.page(&self.buckets, blocks) {
             let Some(bytes) = self.kit.volume.page_in_group(PageId(page)) else {
@@ -139,6 +146,16 @@ impl FrugalContents {
         versions.filter(|staged| staged.version.timestamp <= at).max_by_key(|staged| staged.version)
     }
 
+    /// What a search for a key begins with.
+    pub(super) fn start_of(&self, name: Name) -> Start {
+        Start { known: self.translations.peek(name), hint: self.hints.peek(name) }
+    }
+
+    /// Whether memory knows where a key's youngest version is, or may be.
+    pub(super) fn knows(&self, name: Name) -> bool {
+        self.translations.peek(name).is_some() || self.hints.peek(name).is_some()
+    }
+
     /// What is known of a key that a version is to be written of, without the device.
     pub(super) fn known(&mut self, key: SoughtKey<'_>, version: Version) -> Known {
         if let Some(youngest) = self.translations.get(key.name) {
@@ -148,11 +165,11 @@ impl FrugalContents {
             if youngest.version < version {
                 return Known::Youngest(youngest);
             }
-            let search = self.search_in_memory(key, version.timestamp, None);
+            let search = self.search_in_memory(key, version.timestamp, Start::HEAD);
             let found = search.best.is_some_and(|best| best.version == version);
             return if found { Known::Exists } else { Known::Youngest(youngest) };
         }
-        let search = self.search_in_memory(key, version.timestamp, None);
+        let search = self.search_in_memory(key, version.timestamp, Start::HEAD);
         if search.best.as_ref().is_some_and(|best| best.version == version) {
             return Known::Exists;
         }
@@ -207,6 +224,10 @@ impl FrugalContents {
         let links = Links { next, prior, kind, bits: self.buckets.bits() };
         let record = Record { links: Some(links), ..*record };
         let page = self.append(&record, name.check, held, leave)?;
+        if head != page.0 && kind != LinkKind::Skips && !record.kind.is_large() {
+            self.buckets.add_detours(bucket, 1);
+            self.long_chains.note(bucket, Room::Scarce, &self.buckets);
+        }
         self.buckets.link(bucket, page.0, version.timestamp, is_of_head);
         self.records += 1;
         self.record_bytes += record.bytes() as u64;
@@ -244,6 +265,14 @@ impl FrugalContents {
         leave: u32,
     ) -> Option<PageId> {
         let page = self.kit.volume.append_held(StreamId::Hot, (record, held), check, leave)?;
+        if let Some(links) = record.links {
+            let name = Name { keyspace: record.keyspace, hash: record.hash, check };
+            let bytes = self.kit.volume.page_in_group(page);
+            let slot = bytes.map(|bytes| layout::count(bytes) - 1);
+            // A late one, or a copy of an older version, may lie in front of the youngest.
+            let place = slot.filter(|_| links.kind != LinkKind::Flagged);
+            self.hints.appended(name, place.map(|slot| RecordPlace { page: page.0, slot }));
+        }
         let block = self.kit.volume.blocks.of(page);
         if self.log.back() != Some(&block) {
             debug_assert!(!self.log.contains(&block), "a block is filled once");
@@ -252,6 +281,18 @@ impl FrugalContents {
             self.buckets.begun(block, layout::sequence(bytes));
         }
         Some(page)
+    }
+
+    /// A look-up of a small value has gone through so many pages of a bucket's chain.
+    pub(super) fn walked(&mut self, bucket: u32, pages: u8) {
+        if pages < 2 {
+            return;
+        }
+        self.buckets.add_detours(bucket, pages - 1);
+        let blocks = &self.kit.volume.blocks;
+        let has_room = blocks.free_count() > rewrite::spare(blocks);
+        let room = if has_room { Room::ToSpare } else { Room::Scarce };
+        self.long_chains.note(bucket, room, &self.buckets);
     }
 
     /// Whether a bucket's chain begins in a block, or one of its pieces may.
@@ -288,7 +329,7 @@ impl FrugalContents {
 
     /// Memory of the index.
     pub(super) fn index_bytes(&self) -> u64 {
-        self.buckets.bytes() + self.translations.bytes()
+        self.buckets.bytes() + self.wholes.bytes() + self.translations.bytes() + self.hints.bytes()
     }
 }
 

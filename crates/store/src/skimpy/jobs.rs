@@ -51,6 +51,8 @@ pub(super) enum Why {
     Displaced,
     /// It has records in the log's tail.
     Tail,
+    /// Its chain is long.
+    Long,
     /// It is in pieces.
     #[default]
     Repair,

@@ -22,7 +22,7 @@ use crate::layout::{LargeHead, RecordKind};
 /// What becomes of the records of a bucket.
 #[derive(Debug, Default)]
 pub(super) struct KeepVerdict {
-    /// Those that are kept, the oldest first.
+    /// Those that are kept, of each key the oldest first.
     kept: Vec<KeptRecord>,
     /// By place in the gathering: the number among those that are kept; [`DROPPED`] for others.
     numbers: Vec<u32>,
@@ -63,7 +63,7 @@ pub(super) struct KeptRecord {
 }
 
 impl KeepVerdict {
-    /// What is kept, the oldest first.
+    /// What is kept, of each key the oldest first.
     pub(super) fn kept(&self) -> impl Iterator<Item = &KeptRecord> {
         self.kept.iter().inspect(|_| work::look())
     }
@@ -173,9 +173,10 @@ pub(super) fn judge(
         let first = versions.iter().map(|&(_, _, at)| at).min().unwrap_or(0);
         verdict.keys.push(JudgedKey { name, youngest, first });
     }
+    // Of a whole bucket, those come last of which memory knows nothing: whoever looks for them begins there.
     verdict.kept.sort_by_cached_key(|kept| {
         let version = gathering.record(&gathering.records[kept.at]).version;
-        (version, core::cmp::Reverse(kept.at))
+        (!core.knows(kept.name), version, core::cmp::Reverse(kept.at))
     });
     verdict.numbers = vec![DROPPED; gathering.records.len()];
     for (kept, number) in verdict.kept.iter().zip(0..) {

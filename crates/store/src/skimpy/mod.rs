@@ -23,10 +23,13 @@ mod collect;
 mod config;
 mod contents;
 mod displaced;
+mod epochs;
 mod factory;
 mod futile;
+mod hints;
 mod jobs;
 mod keep;
+mod long;
 mod parts;
 mod put;
 mod reads;
@@ -62,7 +65,7 @@ use crate::kit::writer::StreamId;
 use crate::layout::RecordKind;
 use crate::mftl::{CollectionStats, MemoryStats, RecoveryReport, SpaceStats, WriteStats};
 use buckets::RecordPlace;
-use chain::SoughtKey;
+use chain::{SoughtKey, Start};
 use checkpoint::Checkpointer;
 use collect::TailCollector;
 pub use config::SkimpyConfig;
@@ -134,7 +137,7 @@ impl Skimpy {
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> SkimpyStats {
-        let FrugalContents { kit, buckets, translations, counts, .. } = &self.core;
+        let FrugalContents { kit, buckets, translations, hints, counts, .. } = &self.core;
         let blocks = &kit.volume.blocks;
         let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
         let (erases, most_erases) = blocks.wear();
@@ -145,8 +148,8 @@ impl Skimpy {
                 bytes: self.core.index_bytes(),
                 bucket_bytes: buckets.bytes(),
                 buckets: buckets.count(),
-                translation_hits: translations.hits,
-                translation_misses: translations.misses,
+                translation_hits: translations.hits + hints.hits,
+                translation_misses: translations.misses - hints.hits,
                 flagged_puts: counts.flagged,
                 damaged_buckets: self.collector.damaged_buckets.len() as u64,
             },
@@ -358,12 +361,16 @@ impl Skimpy {
                 return Ok(FoundAt::Cached { version: known.version, place });
             }
         }
-        let search = core.search_in_memory(sought, at, known);
+        let hint = if known.is_none() { core.hints.get(sought.name) } else { None };
+        let search = core.search_in_memory(sought, at, Start { known, hint });
         if !search.is_over() {
             return Ok(FoundAt::OnFlash);
         }
         if let Some(youngest) = search.youngest() {
             core.translations.insert(sought.name, youngest);
+            if let Some(place) = search.place_of_youngest() {
+                core.hints.found(sought.name, place);
+            }
         }
         let found = search.best.as_ref().map_or(Version::ZERO, |best| best.version).max(fence);
         if let Some(staged) = staged.filter(|staged| staged.version > found) {
@@ -463,7 +470,7 @@ impl Reads for Skimpy {
         match self.core.translations.peek(sought.name) {
             Some(known) => known.version.is_zero(),
             None => {
-                let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
+                let search = self.core.search_in_memory(sought, Timestamp::MAX, Start::HEAD);
                 search.is_over() && search.best.is_none()
             }
         }
@@ -493,7 +500,7 @@ impl Reads for Skimpy {
         if let Some(known) = self.core.translations.peek(sought.name) {
             return Some(latest_of(Some(known), staged, fence));
         }
-        let search = self.core.search_in_memory(sought, Timestamp::MAX, None);
+        let search = self.core.search_in_memory(sought, Timestamp::MAX, Start::HEAD);
         search.is_over().then(|| latest_of(search.youngest(), staged, fence))
     }
 

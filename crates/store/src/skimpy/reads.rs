@@ -17,7 +17,7 @@ use timestone_flash::{BlockId, FlashError, PageId};
 use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 
 use super::buckets::Buckets;
-use super::chain::{Gathering, Search, SoughtKey, is_void};
+use super::chain::{Gathering, Search, SoughtKey, Start, is_void};
 use super::contents::{FrugalContents, key_id};
 use super::translations::{Name, Youngest};
 use crate::api::{Latest, ReadOutcome, ReadToken, StoreEvent};
@@ -229,8 +229,8 @@ impl ServingWalks<'_> {
             StagedCopy { version, tombstone, expires_at, value }
         });
         let bucket = self.core.buckets.of(key.name.hash);
-        let known = self.core.translations.peek(key.name);
-        let search = Search::new(bucket, at, known, &self.core.buckets);
+        let start = self.core.start_of(key.name);
+        let search = Search::new(bucket, at, start, &self.core.buckets);
         let (name, key) = (key.name, key.bytes.to_vec());
         let task = Task::Key(KeyWalk { who, name, key, at, judged, staged, search });
         self.begin(task);
@@ -255,7 +255,7 @@ impl ServingWalks<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let FrugalContents { kit, buckets, translations, spaces, .. } = &mut *self.core;
+        let FrugalContents { kit, buckets, translations, hints, spaces, .. } = &mut *self.core;
         loop {
             if core::mem::take(&mut walk.anew) {
                 (walk.began, walk.retired) = (buckets.now(), buckets.retired());
@@ -266,8 +266,9 @@ impl ServingWalks<'_> {
                             self.reads.free.push(slot);
                             return self.failed(walk, error);
                         }
-                        let known = translations.peek(key.name);
-                        key.search = Search::new(key.search.bucket, key.at, known, buckets);
+                        let (known, hint) = (translations.peek(key.name), hints.peek(key.name));
+                        let start = Start { known, hint };
+                        key.search = Search::new(key.search.bucket, key.at, start, buckets);
                     }
                     Task::Bucket(_, gathering) => {
                         let mark = spaces.marks.collection();
@@ -395,10 +396,16 @@ impl ServingWalks<'_> {
     }
 
     fn key_done(&mut self, walk: KeyWalk, began: u64) {
+        if walk.search.best.as_ref().is_none_or(|best| !best.kind.is_large()) {
+            self.core.walked(walk.search.bucket, walk.search.pages);
+        }
         if let Some(youngest) = walk.search.youngest()
             && !self.core.buckets.was_linked_after(walk.search.bucket, began)
         {
             self.core.translations.insert(walk.name, youngest);
+            if let Some(place) = walk.search.place_of_youngest() {
+                self.core.hints.found(walk.name, place);
+            }
         }
         let fence = self.core.spaces.fence_at(walk.name.keyspace, walk.at);
         match walk.who {

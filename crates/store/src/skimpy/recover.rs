@@ -27,6 +27,9 @@ use super::chain::is_void;
 use super::checkpoint::{self, CheckpointContent, Checkpointer};
 use super::collect::TailCollector;
 use super::contents::{FrugalContents, FrugalCounts};
+use super::epochs::WholeRewritings;
+use super::hints::Hints;
+use super::long::LongChains;
 use super::reads::PendingReads;
 use super::scan::Scans;
 use super::spaces::{Fence, FencedSpaces};
@@ -656,6 +659,7 @@ impl Recovery {
             }
         }
         volume.clean_blocks();
+        let wholes = WholeRewritings::new(buckets.count(), self.geometry.max_blocks);
         let core = FrugalContents {
             kit: Kit {
                 volume,
@@ -667,8 +671,11 @@ impl Recovery {
             spaces,
             buckets,
             translations: Translations::new(config.translations()),
+            hints: Hints::new(config.hints()),
             staged: BTreeMap::new(),
             log: log.into(),
+            wholes,
+            long_chains: LongChains::default(),
             records: self.records,
             record_bytes: self.record_bytes,
             superseded_bytes: 0,

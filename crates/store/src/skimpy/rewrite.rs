@@ -28,6 +28,8 @@ use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKin
 
 /// A chain with so many records more than are kept is long.
 const LONG_CHAIN: usize = 8;
+/// So many of the log's bytes for each dead one, at most, where a bucket is written whole for its own sake.
+const LEAST_DEAD: u64 = 4;
 /// Free blocks that are left when a long chain is made short.
 const LEAST_LEFT: u32 = 3;
 
@@ -87,7 +89,8 @@ fn kept_bytes(gathering: &Gathering, kept: &KeptRecord) -> usize {
 }
 
 /// Chooses. Whole where that takes hardly more than the block's own records, where there is room to
-/// spare, or where a long chain gets short for no more than `budget` bytes beside.
+/// spare, or where it takes no more than `budget` bytes beside: where a long chain gets short, until few
+/// blocks are left.
 pub(super) fn choose(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -102,6 +105,7 @@ pub(super) fn choose(
     let leave = match (block, weight.own == weight.all) {
         (Some(_), true) => 0,
         (Some(_), false) if is_long && weight.beside() <= budget => LEAST_LEFT,
+        (Some(_), false) if weight.beside() <= budget => blocks.reserve(),
         (Some(_), false) if weight.all <= 2 * weight.own => blocks.floor(),
         _ => spare(blocks),
     };
@@ -153,6 +157,8 @@ pub(super) fn append_whole(
         verdict.keys().map(|key| (key.name, Youngest::NONE)).collect();
     let mut head = NO_PAGE;
     let count = verdict.count();
+    // Without copies it begins, at the earliest, in the open block.
+    core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
     for (number, kept) in verdict.kept().enumerate() {
         let links = Links {
             next: head,
@@ -161,6 +167,9 @@ pub(super) fn append_whole(
             bits: core.buckets.bits(),
         };
         let youngest = append(gathering, kept, links, core);
+        if number == 0 {
+            core.wholes.rewritten(gathering.bucket, core.log.len() - 1);
+        }
         head = youngest.page;
         newest.insert(kept.name, youngest);
     }
@@ -259,6 +268,26 @@ pub(super) fn append_displaced(
     let gone = displaced.clone().map(bytes).fold((0, 0), |sum, one| (sum.0 + 1, sum.1 + one));
     core.left_log(gone.0, gone.1);
     forget(gathering, verdict, displaced, core);
+}
+
+/// Whether buckets with long chains are written whole: so much of the log is dead that what becomes void
+/// with them comes back soon.
+/// `won_before`: what the last block that was emptied has given back.
+pub(super) fn may_shorten(won_before: u64, core: &FrugalContents) -> bool {
+    let volume = &core.kit.volume;
+    let dead = core.superseded_bytes >= core.record_bytes / LEAST_DEAD
+        || won_before >= block_bytes(volume.geometry()) / LEAST_DEAD;
+    dead && volume.blocks.free_count() > volume.blocks.reserve()
+}
+
+/// Whether there is room for one of them.
+pub(super) fn has_room_to_shorten(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    core: &FrugalContents,
+) -> bool {
+    let all = verdict.kept().map(|kept| kept_bytes(gathering, kept));
+    has_room(all, core.kit.volume.blocks.reserve(), core)
 }
 
 /// Whether there is room to move some of what is kept.

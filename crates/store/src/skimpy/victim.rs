@@ -121,7 +121,7 @@ impl TailVictim {
         self.records += 1;
         self.bytes += record.bytes() as u64;
         self.youngest = self.youngest.max(record.version.timestamp);
-        if self.buckets.contains(&bucket) {
+        if self.buckets.contains(&bucket) || core.wholes.is_void_in_tail(bucket) {
             return;
         }
         match tail::fate(record, page, core) {

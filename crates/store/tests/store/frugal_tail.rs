@@ -1,5 +1,5 @@
 //! Collection of the store with its index on flash that goes by what memory knows, and the chains that it
-//! meets: runs of one key.
+//! meets: runs of one key, and long ones.
 
 use timestone_store::prelude::*;
 use timestone_store::{Figure, Lookup, ReadOutcome, ReadToken, Skimpy, SkimpyConfig, StoreEvent};
@@ -106,6 +106,27 @@ fn a_run_of_one_key_is_one_step_of_its_chain() {
         assert_eq!(driver.value(b"popular", n), Some(vec![n as u8; 2000]));
     }
     assert_eq!((driver.count(SPACE, 9), driver.count(SPACE, 500)), (30, 31));
+}
+
+#[test]
+fn a_chain_that_gets_long_is_made_short() {
+    let media = media(16, 64);
+    let (mut driver, _) = open(&media);
+    (0..10u64).for_each(|key| driver.put(&key.to_be_bytes(), 1, &[1; 500]));
+    let mut dice = Dice(5);
+    for n in 10..5000u64 {
+        driver.put(&(100 + dice.below(6)).to_be_bytes(), n, &[n as u8; 2000]);
+        settle(&mut driver, n);
+        driver.pump();
+    }
+    driver.sync();
+    let mut all = 0;
+    for key in 0..10 {
+        let reads = reads_of(&mut driver, key);
+        assert!(reads < 30, "{reads} pages were read for key {key}");
+        all += reads;
+    }
+    assert!(all < 150, "{all} pages were read for all of them");
 }
 
 /// A page with one version of a key is lost, and those before and behind it are there: what is found at

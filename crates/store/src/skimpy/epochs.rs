@@ -1,0 +1,105 @@
+//! When each bucket was rewritten whole: what of it is older in the log is void, and nobody has to follow
+//! its chain to find that out.
+//!
+//! ```text
+//!   log:  tail ─ block ─ block ─ block ─ … ─ block      bucket ─► epoch in which its chain begins (1 B)
+//!          └──── epoch ────┘└─── epoch ───┘  …
+//! ```
+//!
+//! Blocks are counted as they join the log; some in a row are an epoch. Nothing is known after a restart.
+//!
+//! Invariant: a mark names an epoch that is not before the tail's, so that 255 marks are enough.
+
+/// No rewriting is known.
+const NONE: u8 = 0;
+/// Epochs have so many different marks.
+const MARKS: u64 = 255;
+/// Epochs that the log has at most; half of the marks would do.
+const MOST_EPOCHS: u64 = 128;
+
+/// By bucket: the epoch in which it was rewritten whole.
+pub(super) struct WholeRewritings {
+    marks: Vec<u8>,
+    blocks_per_epoch: u64,
+    /// The number of the log's tail among all blocks that were in the log.
+    tail: u64,
+}
+
+impl WholeRewritings {
+    /// Of so many buckets on a device of at most so many blocks.
+    pub(super) fn new(buckets: u32, most_blocks: u32) -> Self {
+        let blocks_per_epoch = u64::from(most_blocks) / MOST_EPOCHS + 1;
+        Self { marks: vec![NONE; buckets as usize], blocks_per_epoch, tail: 0 }
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.marks.len() as u64
+    }
+
+    fn epoch(&self, block: u64) -> u64 {
+        block / self.blocks_per_epoch
+    }
+
+    fn mark(epoch: u64) -> u8 {
+        (epoch % MARKS) as u8 + 1
+    }
+
+    /// A bucket's chain begins in a block of the log, the tail being number zero; nothing of it was
+    /// linked in that block or later before.
+    pub(super) fn rewritten(&mut self, bucket: u32, block: usize) {
+        let epoch = self.epoch(self.tail + block as u64);
+        assert!(epoch - self.epoch(self.tail) < MARKS, "the log has no more epochs");
+        self.marks[bucket as usize] = Self::mark(epoch);
+    }
+
+    /// Whether what a bucket has in the log's tail is known to be void.
+    pub(super) fn is_void_in_tail(&self, bucket: u32) -> bool {
+        let mark = self.marks[bucket as usize];
+        mark != NONE && mark != Self::mark(self.epoch(self.tail))
+    }
+
+    /// The tail has left the log.
+    pub(super) fn tail_left(&mut self) {
+        let before = self.epoch(self.tail);
+        self.tail += 1;
+        if self.epoch(self.tail) != before {
+            let old = Self::mark(before);
+            self.marks.iter_mut().filter(|mark| **mark == old).for_each(|mark| *mark = NONE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_older_than_a_rewriting_is_void() {
+        let mut wholes = WholeRewritings::new(4, 256);
+        wholes.rewritten(1, 7);
+        for block in 0..2000 {
+            // Three blocks are an epoch.
+            assert_eq!(wholes.is_void_in_tail(1), block < 6, "{block}");
+            assert!(!wholes.is_void_in_tail(2), "{block}");
+            wholes.tail_left();
+        }
+        wholes.rewritten(1, 0);
+        assert!(!wholes.is_void_in_tail(1), "it begins there");
+    }
+
+    #[test]
+    fn marks_are_used_again() {
+        let mut wholes = WholeRewritings::new(1, 10);
+        for _ in 0..1000 {
+            wholes.rewritten(0, 9);
+            for _ in 0..9 {
+                assert!(wholes.is_void_in_tail(0));
+                wholes.tail_left();
+            }
+            assert!(!wholes.is_void_in_tail(0));
+            wholes.tail_left();
+            assert!(!wholes.is_void_in_tail(0));
+        }
+    }
+}
