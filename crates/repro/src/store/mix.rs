@@ -21,7 +21,7 @@ use crate::store::device::DeviceMonitor;
 use crate::store::part::StorePart;
 use crate::store::processor::{Processor, Work};
 use crate::store::subject::Subject;
-use sessions::Sessions;
+use sessions::StoreSessions;
 
 /// Where the clock begins: versions lie behind it, so that a get at any moment reads the youngest.
 const EPOCH: u64 = 1_000_000_000_000_000;
@@ -127,7 +127,7 @@ pub(super) struct StoreMix<S> {
     gets: Vec<Timestamp>,
     free_tokens: Vec<u32>,
     puts: VecDeque<Putting>,
-    sessions: Sessions,
+    sessions: StoreSessions,
     /// Gets that were answered at once, since the last answers were taken.
     at_once: u32,
     batch: u64,
@@ -169,7 +169,7 @@ impl<S: Subject> StoreMix<S> {
             gets: vec![Timestamp::ZERO; part.in_flight as usize],
             free_tokens: (0..part.in_flight).collect(),
             puts: VecDeque::new(),
-            sessions: Sessions::new(part, seed)?,
+            sessions: StoreSessions::new(part, seed)?,
             at_once: 0,
             batch: 1,
             version: 1,

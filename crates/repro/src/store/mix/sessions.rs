@@ -36,7 +36,7 @@ enum SessionState {
 }
 
 #[derive(Debug)]
-struct Session {
+struct StoreSession {
     state: SessionState,
     reads: Vec<KeyIndex>,
     writes: Vec<KeyIndex>,
@@ -48,10 +48,10 @@ struct Session {
 }
 
 /// See the module.
-pub(super) struct Sessions {
+pub(super) struct StoreSessions {
     generator: Generator,
     plan: TxnPlan,
-    list: Vec<Session>,
+    list: Vec<StoreSession>,
     /// Those beyond it begin no further transaction.
     limit: usize,
     /// By key: its youngest version, of those that transactions have put.
@@ -60,7 +60,7 @@ pub(super) struct Sessions {
     put_bytes: usize,
 }
 
-impl Sessions {
+impl StoreSessions {
     pub(super) fn new(part: &StorePart, seed: u64) -> Result<Self, ReproError> {
         let spec = WorkloadSpec {
             keys: part.keys,
@@ -70,7 +70,7 @@ impl Sessions {
         };
         let generator =
             Generator::new(&spec, 0, 1).map_err(|error| ReproError::Run(error.to_string()))?;
-        let idle = || Session {
+        let idle = || StoreSession {
             state: SessionState::Idle,
             reads: Vec::new(),
             writes: Vec::new(),
@@ -96,7 +96,7 @@ impl Sessions {
 
     /// The oldest snapshot that is read as of, if any is.
     pub(super) fn oldest_snapshot(&self) -> Option<u64> {
-        let reads = |session: &&Session| {
+        let reads = |session: &&StoreSession| {
             matches!(session.state, SessionState::Reads(_) | SessionState::Waits(_))
         };
         self.list.iter().filter(reads).map(|session| session.snapshot).min()
@@ -182,7 +182,7 @@ impl<S: Subject> StoreMix<S> {
         let token = ReadToken((self.gets.len() + at) as u64);
         match self.store.get(key, Timestamp::from_nanos(session.snapshot), token) {
             Ok(Lookup::Present { .. }) => {
-                session.state = Session::after_read(next, session.reads.len());
+                session.state = StoreSession::after_read(next, session.reads.len());
                 self.tally.gets.0.push(0);
                 self.done += 1;
             }
@@ -203,7 +203,7 @@ impl<S: Subject> StoreMix<S> {
         let SessionState::Waits(next) = session.state else {
             panic!("a session is answered that has asked nothing")
         };
-        session.state = Session::after_read(next, session.reads.len());
+        session.state = StoreSession::after_read(next, session.reads.len());
         self.tally.gets.push(now, session.asked);
         self.done += 1;
         true
@@ -250,7 +250,7 @@ impl<S: Subject> StoreMix<S> {
     }
 }
 
-impl Session {
+impl StoreSession {
     fn after_read(next: usize, reads: usize) -> SessionState {
         if next + 1 < reads { SessionState::Reads(next + 1) } else { SessionState::Commits }
     }
