@@ -26,6 +26,8 @@ pub(crate) struct ServedKeyspace {
     refusal: Option<Failure>,
     /// When the master may be asked for it.
     next_ask: Timestamp,
+    /// The log says what is missing.
+    was_told: bool,
 }
 
 impl ServedKeyspace {
@@ -38,7 +40,8 @@ impl ServedKeyspace {
             ))
         };
         let refusal = (!is_default).then(unheard);
-        Self { name, id: KeyspaceId::DEFAULT, refusal, next_ask: Timestamp::ZERO }
+        let (id, next_ask, was_told) = (KeyspaceId::DEFAULT, Timestamp::ZERO, false);
+        Self { name, id, refusal, next_ask, was_told }
     }
 
     /// Its id; a command that is carried out has a keyspace whose id is known.
@@ -78,6 +81,10 @@ impl ServedKeyspace {
             ))),
         };
         debug_assert!(self.refusal.is_some() || found.is_some(), "what is served was found");
+        if self.refusal.is_some() && !core::mem::replace(&mut self.was_told, true) {
+            tracing::warn!(keyspace = %self.name, "redis clients are refused: the keyspace that they \
+                are to be served is not there, or waits for clocks");
+        }
     }
 
     /// Whether the master is to be asked now.

@@ -307,6 +307,7 @@ impl Reads for Stores {
         self.assert_sound();
         let mark = self.places.as_ref().map_or(WalkMark::NONE, |places| places.walk_mark(keyspace));
         let Some(cursor) = mark.take_off(cursor) else {
+            // The gateway knows by this very watermark that the cursor is at fault.
             let (at, watermark) = (as_of.at, as_of.at.next());
             return Err(StoreError::TooOld { at, watermark });
         };

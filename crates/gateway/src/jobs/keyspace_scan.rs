@@ -219,12 +219,11 @@ impl KeyspaceScan {
     }
 
     /// Whether a refusal says that the cursor cannot go on, and not that the snapshot was too old: a
-    /// shard that does not know it says that its own is the very next one, and says it again.
-    pub(crate) fn is_lost(&self, reason: &AbortReason, attempts: u32) -> bool {
+    /// shard that does not know the cursor says that snapshots end right behind the one asked for.
+    pub(crate) fn is_lost(&self, reason: &AbortReason) -> bool {
         let goes_on = self.places.first().is_some_and(|place| place.cursor > 0);
         let is_scan = self.kind == ScanKind::Scan && goes_on && self.knows_newest;
-        let is_of_cursor = reason.at == self.at.next() || attempts > 1;
-        is_scan && reason.kind == AbortKind::TooOld && is_of_cursor
+        is_scan && reason.kind == AbortKind::TooOld && reason.at == self.at.next()
     }
 
     /// Whether the snapshot may be chosen.
@@ -690,6 +689,23 @@ mod tests {
         let far = parse(&format!("SCAN {}", 9u64 << CURSOR_BITS)).0.unwrap();
         assert!(far.places[0].done);
         assert_eq!(far.next_cursor(), 0);
+    }
+
+    #[test]
+    fn only_a_cursor_is_lost_and_only_when_the_shard_means_it() {
+        let now = Timestamp::from_nanos(50);
+        let reason = |at| AbortReason { at, ..AbortReason::of(AbortKind::TooOld) };
+        for (text, lost) in [("SCAN 77", true), ("SCAN 0", false), ("DBSIZE", false)] {
+            let mut scan = parse(text).0.unwrap();
+            scan.begin(now, 0);
+            assert!(!scan.is_lost(&reason(now.next())), "{text}: of which snapshot?");
+            scan.knows_newest = true;
+            assert_eq!(scan.is_lost(&reason(now.next())), lost, "{text}");
+            // The snapshot is too old indeed: another one follows.
+            assert!(!scan.is_lost(&reason(now.next().next())), "{text}");
+            let other = AbortReason { at: now.next(), ..AbortReason::of(AbortKind::Prepared) };
+            assert!(!scan.is_lost(&other), "{text}");
+        }
     }
 
     #[test]

@@ -34,9 +34,7 @@ impl Job {
         self.attempt.left = self.attempt.left.checked_sub(1)?;
         match (&mut self.kind, result) {
             (_, OpResult::Failed(SessionError::NoTransaction)) if !self.attempt.committing => {}
-            (JobKind::Scan(scan), OpResult::Aborted(abort))
-                if scan.is_lost(&abort.reason, self.retry.attempts) =>
-            {
+            (JobKind::Scan(scan), OpResult::Aborted(abort)) if scan.is_lost(&abort.reason) => {
                 self.attempt.again = false;
                 self.attempt.failure = Some(Failure::LOST_CURSOR);
             }
