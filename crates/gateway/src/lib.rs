@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `turn` | the interface to the host |
 //! | `gateway`, `node`, `shutdown` | what the host calls, questions to the node, the end |
+//! | `served` | which keyspace clients are served, and what they are told while it is not there |
 //! | `parts` | the parts side by side, and what goes from one to the other |
 //! | `intake`, `fast`, `dispatch` | from received bytes to operations and jobs |
 //! | `links` | connections to the cluster's other servers: paths to shards that are not here |
