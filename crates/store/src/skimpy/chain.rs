@@ -161,6 +161,9 @@ pub(super) struct Search {
     cursor: ChainCursor,
     /// The cursor follows a prior pointer; where the chain goes on instead.
     prior: Option<ChainCursor>,
+    /// The cursor is where this version is: copies of older ones, whose chain a crash has cut, may lie behind it
+    /// in the page.
+    known: Option<Version>,
     /// The cursor is at a hint: the record at this slot, or none.
     hint: Option<u16>,
     /// The next of the older beginnings.
@@ -195,6 +198,7 @@ impl Search {
             at,
             cursor: ChainCursor::at(page.unwrap_or_else(|| buckets.head(bucket))),
             prior: page.map(|_| ChainCursor::at(buckets.head(bucket))),
+            known: known.map(|known| known.version),
             hint: hint.map(|hint| hint.slot),
             root: 0,
             passed: false,
@@ -270,9 +274,10 @@ impl Search {
         while !self.finished && self.cursor.page == page {
             let bits = buckets.bits();
             let follows_key = self.prior.is_some();
+            let known = self.known.take();
             let found = last(bytes, self.cursor.before, (trusted, scarred), |record| {
                 if follows_key {
-                    key.has(record)
+                    key.has(record) && known.is_none_or(|version| record.version == version)
                 } else {
                     bucket_of(record.hash, bits) == self.bucket
                 }
