@@ -6,7 +6,7 @@
 //!                                   └─► [dead count] ─► version ─► version …  (descending)
 //! ```
 //!
-//! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`]
+//! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`](timestone_types::KeyHash)
 //! (segment and tag) and a 32-bit `check` from a second, independently seeded hash of its bytes.
 //! Collection trusts these 74 bits (two of 100 million keys agree with probability 3 × 10⁻⁷ in a
 //! store's life, and nobody outside knows the seeds); reads compare the full key anyway, and go on
@@ -28,11 +28,13 @@ mod ahead;
 mod location;
 mod pool;
 mod segment;
+mod walked;
 
-use timestone_types::{KeyHash, Timestamp, Version, is_planted};
+use timestone_types::{Timestamp, Version, is_planted};
 
 use pool::{Link, Node, Pool};
 use segment::{Growth, Head, Segment};
+use walked::Walked;
 
 pub(crate) use self::ahead::{Ahead, NODES_OF_DEAD, NODES_OF_PUT, NODES_OF_RECORD};
 pub(crate) use self::location::Location;
@@ -45,10 +47,6 @@ pub(crate) const SEGMENTS: usize = 1024;
 const SHORT_WALK: usize = 2;
 /// See [`SHORT_WALK`]: keeps puts to one very hot key from walking its whole chain each time.
 const LONG_WALK_EVERY: u64 = 32;
-/// Keys of which is known at which watermark their chain was walked last: the hottest ones, whose
-/// chains are long.
-const WALKED_KEYS: usize = 64;
-
 /// Where a put would go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Spot {
@@ -94,6 +92,13 @@ enum Older {
         previous: Link,
         at: Link,
     },
+    /// It is one of those below the youngest version at or below the watermark, of which nobody needs
+    /// any: they begin with the node `first`, and `cover` is the node of that version, or none when that
+    /// is the head.
+    Pruned {
+        cover: Link,
+        first: Link,
+    },
     /// The index names a copy of the record elsewhere: this one was never counted.
     Twin,
     Unknown,
@@ -110,8 +115,7 @@ pub(crate) struct Index {
     dead: u64,
     live_heads: u64,
     expiring_heads: u64,
-    /// By key: the watermark of the last walk over its whole chain. Keys share the places.
-    walked: Vec<(KeyId, Timestamp)>,
+    walked: Walked,
 }
 
 impl Index {
@@ -126,7 +130,7 @@ impl Index {
             dead: 0,
             live_heads: 0,
             expiring_heads: 0,
-            walked: Vec::new(),
+            walked: Walked::default(),
         }
     }
 
@@ -181,8 +185,7 @@ impl Index {
     /// Bytes of memory, all in.
     pub(crate) fn bytes(&self) -> u64 {
         let tables: u64 = self.segments.iter().map(Segment::bytes).sum();
-        let beside = self.segments.capacity() * size_of::<Segment>()
-            + self.walked.capacity() * size_of::<(KeyId, Timestamp)>();
+        let beside = self.segments.capacity() * size_of::<Segment>() + self.walked.bytes();
         tables + beside as u64 + self.pool.bytes()
     }
 
@@ -398,7 +401,7 @@ impl Index {
             return;
         }
         let walk =
-            if long && self.is_worth_a_walk(id, watermark) { usize::MAX } else { SHORT_WALK };
+            if long && self.walked.is_worth_one(id, watermark) { usize::MAX } else { SHORT_WALK };
         let mut at = head.older;
         for _ in 0..walk {
             if at == Link::NONE {
@@ -411,18 +414,6 @@ impl Index {
             }
             at = node.next;
         }
-    }
-
-    /// Whether a walk over the whole chain may find more than the last one did, and that one will be
-    /// done now: a chain grows with every put, and what is dead in it with the watermark.
-    fn is_worth_a_walk(&mut self, id: KeyId, watermark: Timestamp) -> bool {
-        if self.walked.is_empty() {
-            self.walked = vec![(KeyId::new(KeyHash(0), 0), Timestamp::ZERO); WALKED_KEYS];
-        }
-        let walked = &mut self.walked[id.check as usize % WALKED_KEYS];
-        let before = core::mem::replace(walked, (id, watermark));
-        debug_assert!(self.walked.len() == WALKED_KEYS, "there is a place for each key");
-        before != (id, watermark)
     }
 
     /// Prunes the rest of a chain from `first` on; `keep_last` is the node before it, or none when
@@ -496,7 +487,8 @@ impl Index {
 
     /// Decides what collection does with the record of `version` in `page`. `droppable`: a
     /// tombstone (or a record that has expired for every reader) that no older write will follow
-    /// any more.
+    /// any more. A version that is dead takes all of its key with it that are dead by now: collection
+    /// meets those as well, and would walk down to each.
     pub(crate) fn assess(
         &mut self,
         id: KeyId,
@@ -530,6 +522,10 @@ impl Index {
         }
         match self.find_older(&head, version, page, watermark) {
             Older::Needed => Assessment::Keep,
+            Older::Pruned { cover, first } => {
+                self.prune_rest(id, slot, cover, first);
+                Assessment::Dead
+            }
             Older::Unneeded { previous, at } => {
                 let next = self.pool.get(at).next;
                 if previous == Link::NONE {
@@ -550,7 +546,8 @@ impl Index {
 
     /// Looks for a version that is not the head itself, in a chain.
     fn find_older(&self, head: &Head, version: Version, page: u32, watermark: Timestamp) -> Older {
-        let mut covered = head.version().timestamp <= watermark || head.version() == version;
+        // Behind which node everything is dead: a younger version lies at or below the watermark.
+        let mut cover = (head.version().timestamp <= watermark).then_some(Link::NONE);
         let mut twin = head.version() == version;
         let mut previous = Link::NONE;
         let mut at = head.older;
@@ -562,15 +559,32 @@ impl Index {
                     break;
                 }
                 if found == version && node.location().page() == page {
-                    return if covered { Older::Unneeded { previous, at } } else { Older::Needed };
+                    return match cover {
+                        Some(cover) => {
+                            Older::Pruned { cover, first: self.first_behind(head, cover) }
+                        }
+                        None if twin => Older::Unneeded { previous, at },
+                        None => Older::Needed,
+                    };
                 }
                 twin |= found == version;
-                covered |= found.timestamp <= watermark || found == version;
+                if cover.is_none() && found.timestamp <= watermark {
+                    cover = Some(at);
+                }
             }
             previous = at;
             at = node.next;
         }
         if twin { Older::Twin } else { Older::Unknown }
+    }
+
+    /// The first version behind a node, or behind the head.
+    fn first_behind(&self, head: &Head, node: Link) -> Link {
+        match (node, self.dead_count_of(head)) {
+            (Link::NONE, Some(dead_count)) => self.pool.get(dead_count).next,
+            (Link::NONE, None) => head.older,
+            (node, _) => self.pool.get(node).next,
+        }
     }
 
     /// Where a version is that somebody at or above the watermark may still read.

@@ -136,3 +136,25 @@ fn a_hot_key_does_not_make_puts_slow() {
     }
     assert!(index.versions() < 3000, "{} versions are kept", index.versions());
 }
+
+#[test]
+fn a_dead_record_that_collection_meets_takes_all_below_the_watermark_with_it() {
+    let mut index = Index::new();
+    for nanos in 1..=10 {
+        put(&mut index, id(1), nanos * 10, nanos as u32, 0);
+    }
+    let watermark = Timestamp::from_nanos(55);
+    let mut assess =
+        |nanos: u64| index.assess(id(1), at(nanos), nanos as u32 / 10, watermark, false);
+    assert_eq!(assess(60), Assessment::Keep, "it lies above the watermark");
+    assert_eq!(assess(50), Assessment::Keep, "it is what a reader at the watermark gets");
+    assert_eq!(assess(30), Assessment::Dead);
+    assert_eq!(assess(20), Assessment::Dead, "it was counted with the first one");
+    let left: Vec<u64> =
+        index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
+    assert_eq!(left, [100, 90, 80, 70, 60, 50]);
+    assert_eq!(index.dead(), 4);
+    (0..4).for_each(|_| index.erased(id(1)));
+    assert_eq!(index.dead(), 0);
+    assert_eq!(index.chain(id(1)).count(), 6);
+}
