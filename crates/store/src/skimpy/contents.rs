@@ -21,7 +21,7 @@ use super::buckets::{Buckets, RecordPlace};
 use super::chain::{Gathering, Search, SoughtKey, Start};
 use super::epochs::WholeRewritings;
 use super::hints::Hints;
-use super::long::{LongChains, Room};
+use super::long::{LongChains, SpareRoom};
 use super::rewrite;
 use super::spaces::FencedSpaces;
 use super::translations::{Name, Translations, Youngest};
@@ -226,7 +226,7 @@ impl FrugalContents {
         let page = self.append(&record, name.check, held, leave)?;
         if head != page.0 && kind != LinkKind::Skips && !record.kind.is_large() {
             self.buckets.add_detours(bucket, 1);
-            self.long_chains.note(bucket, Room::Scarce, &self.buckets);
+            self.long_chains.note(bucket, SpareRoom::Scarce, &self.buckets);
         }
         self.buckets.link(bucket, page.0, version.timestamp, is_of_head);
         self.records += 1;
@@ -291,7 +291,7 @@ impl FrugalContents {
         self.buckets.add_detours(bucket, pages - 1);
         let blocks = &self.kit.volume.blocks;
         let has_room = blocks.free_count() > rewrite::spare(blocks);
-        let room = if has_room { Room::ToSpare } else { Room::Scarce };
+        let room = if has_room { SpareRoom::ToSpare } else { SpareRoom::Scarce };
         self.long_chains.note(bucket, room, &self.buckets);
     }
 

@@ -19,12 +19,12 @@ const MOST: usize = 1024;
 
 /// Whether there is room for what is not urgent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(super) enum SpareRoom {
     Scarce,
     ToSpare,
 }
 
-impl Room {
+impl SpareRoom {
     /// Pages beside the way that are enough.
     fn long(self) -> u8 {
         match self {
@@ -42,7 +42,7 @@ pub(super) struct LongChains {
 
 impl LongChains {
     /// A chain has grown, or was met.
-    pub(super) fn note(&mut self, bucket: u32, room: Room, buckets: &Buckets) {
+    pub(super) fn note(&mut self, bucket: u32, room: SpareRoom, buckets: &Buckets) {
         if buckets.detours(bucket) >= room.long() && self.waiting.len() < MOST {
             self.waiting.insert(bucket);
         }
@@ -68,15 +68,15 @@ mod tests {
         let (mut buckets, mut chains) = (Buckets::new(4), LongChains::default());
         for _ in 0..7 {
             buckets.add_detours(3, 1);
-            chains.note(3, Room::Scarce, &buckets);
+            chains.note(3, SpareRoom::Scarce, &buckets);
         }
         assert_eq!(chains.first(), None);
         buckets.add_detours(3, 1);
-        chains.note(3, Room::Scarce, &buckets);
+        chains.note(3, SpareRoom::Scarce, &buckets);
         assert_eq!(chains.first(), Some(3));
         chains.take(3);
         buckets.rewritten(3, 7);
-        chains.note(3, Room::ToSpare, &buckets);
+        chains.note(3, SpareRoom::ToSpare, &buckets);
         assert_eq!(chains.first(), None);
     }
 }
