@@ -36,9 +36,12 @@ pub(crate) struct StorePart {
     pub(crate) keys_per_bucket: u32,
     /// `skimpy`: keys that the translation cache knows, in thousandths.
     pub(crate) translated_thousandths: u32,
-    /// `skimpy`: keys of which memory knows at least the place, in thousandths.
-    #[serde(default)]
+    /// `skimpy`: keys of which memory knows at least the place, in thousandths; of
+    /// [`StoreKind::SkimpySmall`] alone.
+    #[serde(skip)]
     pub(crate) hinted_thousandths: u32,
+    /// What [`StoreKind::SkimpySmall`] knows in memory.
+    pub(crate) small: Option<SmallPart>,
     /// How long a page that is full waits for others.
     #[serde(deserialize_with = "span")]
     pub(crate) packing_delay: Duration,
@@ -89,6 +92,16 @@ pub(crate) struct DevicePart {
     pub(crate) erase: Duration,
 }
 
+/// `[store.small]`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct SmallPart {
+    /// Keys that the translation cache knows, in thousandths.
+    pub(crate) translated_thousandths: u32,
+    /// Keys that have a hint, in thousandths.
+    pub(crate) hinted_thousandths: u32,
+}
+
 /// `[store.run]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -121,11 +134,14 @@ pub(crate) enum StoreKind {
     Sftl,
     /// SkimpyFTL's, with its index on flash.
     Skimpy,
+    /// The same with fewer translations, and hints of where keys are.
+    SkimpySmall,
 }
 
 impl StoreKind {
-    const NAMES: [&str; 5] = ["mftl", "vftl", "vftl-untold", "sftl", "skimpy"];
-    const ALL: [Self; 5] = [Self::Mftl, Self::Vftl, Self::VftlUntold, Self::Sftl, Self::Skimpy];
+    const NAMES: [&str; 6] = ["mftl", "vftl", "vftl-untold", "sftl", "skimpy", "skimpy-small"];
+    const ALL: [Self; 6] =
+        [Self::Mftl, Self::Vftl, Self::VftlUntold, Self::Sftl, Self::Skimpy, Self::SkimpySmall];
 
     /// As in files and figures.
     pub(crate) fn name(self) -> &'static str {
@@ -206,6 +222,9 @@ impl StorePart {
                 "[store] has between 1 and {} requests in flight at a place, as in-flight says",
                 self.in_flight
             ));
+        }
+        if self.compare.contains(&StoreKind::SkimpySmall) && self.small.is_none() {
+            return Err("[store.small] says what skimpy-small knows in memory".to_owned());
         }
         if self.in_flight == 0 || self.keys == 0 || self.key_bytes < 16 {
             return Err("[store] has at least one key of at least 16 bytes, and one request in \

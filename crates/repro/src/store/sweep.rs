@@ -36,6 +36,14 @@ pub(crate) fn run(
             }
             StoreKind::Sftl => one::<Sftl>(kind, part, seed, in_real_time, &mut progress),
             StoreKind::Skimpy => one::<Skimpy>(kind, part, seed, in_real_time, &mut progress),
+            StoreKind::SkimpySmall => {
+                let mut part = part.clone();
+                if let Some(small) = part.small {
+                    part.translated_thousandths = small.translated_thousandths;
+                    part.hinted_thousandths = small.hinted_thousandths;
+                }
+                one::<Skimpy>(kind, &part, seed, in_real_time, &mut progress)
+            }
         };
         measured.points.extend(result?);
     }
