@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 47] = [
+const KNOWN: [(&str, &str); 48] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
@@ -35,6 +35,7 @@ const KNOWN: [(&str, &str); 47] = [
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
     ("gateway-failover", include_str!("../../../../scenarios/gateway-failover.toml")),
     ("gateways", include_str!("../../../../scenarios/gateways.toml")),
+    ("gateways-ordered", include_str!("../../../../scenarios/gateways-ordered.toml")),
     ("hand-over", include_str!("../../../../scenarios/hand-over.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
