@@ -64,6 +64,17 @@ fn open(full: &MemoryMedia, frugal: &MemoryMedia) -> Stores {
     Stores::new(store, dram).with_frugal(frugal)
 }
 
+/// What a look-up says. What has expired for every reader may have become a tombstone, which has the
+/// same version and no expiry: collection decides when.
+fn told(found: &Lookup<'_>, watermark: Timestamp) -> String {
+    match *found {
+        Lookup::Absent { version, expires_at } if expires_at.timestamp() <= watermark => {
+            format!("{:?}", Lookup::Absent { version, expires_at: Expiry::NEVER })
+        }
+        _ => format!("{found:?}"),
+    }
+}
+
 impl World {
     fn new() -> Self {
         let (full, frugal) = (media(), media());
@@ -137,9 +148,10 @@ impl World {
 
     fn answer(&mut self, keyspace: KeyspaceId, key: &[u8], t: u64) -> String {
         let name = KeyRef::new(self.store.seed(), keyspace, key);
+        let watermark = self.store.watermark();
         match self.store.get(name, at(t), ReadToken(t)) {
             Ok(Lookup::Pending) => {}
-            Ok(found) => return format!("{found:?}"),
+            Ok(found) => return told(&found, watermark),
             Err(error) => return error.to_string(),
         }
         for _ in 0..10_000 {
@@ -147,10 +159,10 @@ impl World {
                 let StoreEvent::ReadDone { outcome, .. } = event else { continue };
                 return match outcome {
                     ReadOutcome::Present { version, expires_at, value } => {
-                        format!("{:?}", Lookup::Present { version, expires_at, value: &value })
+                        told(&Lookup::Present { version, expires_at, value: &value }, watermark)
                     }
                     ReadOutcome::Absent { version, expires_at } => {
-                        format!("{:?}", Lookup::Absent { version, expires_at })
+                        told(&Lookup::Absent { version, expires_at }, watermark)
                     }
                     ReadOutcome::Failed(error) => error.to_string(),
                 };
