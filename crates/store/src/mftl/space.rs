@@ -348,3 +348,39 @@ pub(super) fn id_of_record(
     };
     KeyId::new(record.hash, check)
 }
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, KeyHash};
+
+    use super::super::index::{KeyId, Location};
+    use super::*;
+
+    #[test]
+    fn an_index_has_more_room_than_it_needs_as_long_as_memory_has_it() {
+        const KEYS: u64 = 300_000;
+        let peak = |bound: u64| {
+            let mut spaces = Spaces::of_whole_log();
+            let place = spaces.ensure(KeyspaceId::DEFAULT);
+            let mut most = 0.0f64;
+            for n in 1..=KEYS {
+                let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let key = KeyId::new(KeyHash(hash ^ hash >> 29), n as u32);
+                let version = Version::new(Timestamp::from_nanos(n), ClientId::ZERO);
+                spaces.list[place].index.put_found(key, version, Location::new(1, false, false));
+                spaces.bound_growth(bound);
+                if n % 1000 == 0 && n > KEYS / 2 {
+                    most = most.max(spaces.list[place].index.bytes() as f64 / n as f64);
+                }
+            }
+            spaces.end_recovery();
+            let index = &spaces.list[place].index;
+            assert_eq!(index.keys(), KEYS);
+            assert!(index.bytes() <= 33 * KEYS, "{} bytes at the end", index.bytes());
+            most
+        };
+        let (scarce, plenty) = (peak(KEYS / 4 * 40), peak(u64::MAX));
+        assert!(scarce <= 33.0, "{scarce} bytes a key");
+        assert!((36.0..41.0).contains(&plenty), "{plenty} bytes a key");
+    }
+}
