@@ -339,9 +339,7 @@ impl<S: Subject> StoreMix<S> {
             return Ok(true);
         }
         let Some(token) = self.free_tokens.pop() else { return Ok(false) };
-        self.key.clear();
-        self.shape.write(KeyIndex(number), &mut self.key);
-        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
+        let key = spelled(&self.store, self.shape, KeyIndex(number), &mut self.key);
         let at = Timestamp::from_nanos(EPOCH - 1);
         match self.store.get(key, at, ReadToken(token.into())) {
             Ok(Lookup::Present { .. }) => {
@@ -365,9 +363,7 @@ impl<S: Subject> StoreMix<S> {
 
     /// Puts a version of a key.
     fn put_one(&mut self, number: KeyIndex, version: u64) -> Result<(), StoreError> {
-        self.key.clear();
-        self.shape.write(number, &mut self.key);
-        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
+        let key = spelled(&self.store, self.shape, number, &mut self.key);
         self.value.clear();
         // No two values are the same.
         let seed = version ^ number.0 << 40;
@@ -486,6 +482,18 @@ impl Goal {
             _ => self.share(mix) >= 1.0,
         }
     }
+}
+
+/// A key by its number, in a buffer of the caller.
+fn spelled<'a>(
+    store: &impl Subject,
+    shape: KeyShape,
+    number: KeyIndex,
+    buffer: &'a mut Vec<u8>,
+) -> KeyRef<'a> {
+    buffer.clear();
+    shape.write(number, buffer);
+    KeyRef::new(store.seed(), KeyspaceId::DEFAULT, buffer)
 }
 
 /// Pages of a device of so many bytes.

@@ -12,10 +12,10 @@
 use std::collections::HashMap;
 
 use timestone_store::{Lookup, PromisedPuts, PutSize, ReadToken, StoreError};
-use timestone_types::{KeyRef, KeyspaceId, Timestamp};
+use timestone_types::{KeyspaceId, Timestamp};
 use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, WorkloadKind, WorkloadSpec};
 
-use super::{Goal, StoreMix};
+use super::{Goal, StoreMix, spelled};
 use crate::error::ReproError;
 use crate::store::part::StorePart;
 use crate::store::subject::Subject;
@@ -70,18 +70,10 @@ impl StoreSessions {
         };
         let generator =
             Generator::new(&spec, 0, 1).map_err(|error| ReproError::Run(error.to_string()))?;
-        let idle = || StoreSession {
-            state: SessionState::Idle,
-            reads: Vec::new(),
-            writes: Vec::new(),
-            began: Timestamp::ZERO,
-            asked: Timestamp::ZERO,
-            snapshot: 0,
-        };
         Ok(Self {
             generator,
             plan: TxnPlan::default(),
-            list: (0..part.in_flight).map(|_| idle()).collect(),
+            list: Vec::new(),
             limit: 0,
             newest: HashMap::new(),
             put_bytes: part.key_bytes + part.value_bytes,
@@ -90,8 +82,9 @@ impl StoreSessions {
 
     /// From now on so many have transactions.
     pub(super) fn set_limit(&mut self, sessions: u32) {
-        assert!(sessions as usize <= self.list.len(), "every session has a place");
         self.limit = sessions as usize;
+        let count = self.limit.max(self.list.len());
+        self.list.resize_with(count, StoreSession::idle);
     }
 
     /// The oldest snapshot that is read as of, if any is.
@@ -176,9 +169,7 @@ impl<S: Subject> StoreMix<S> {
         let session = &mut self.sessions.list[at];
         let number = session.reads[next];
         session.asked = now;
-        self.key.clear();
-        self.shape.write(number, &mut self.key);
-        let key = KeyRef::new(self.store.seed(), KeyspaceId::DEFAULT, &self.key);
+        let key = spelled(&self.store, self.shape, number, &mut self.key);
         let token = ReadToken((self.gets.len() + at) as u64);
         match self.store.get(key, Timestamp::from_nanos(session.snapshot), token) {
             Ok(Lookup::Present { .. }) => {
@@ -251,6 +242,17 @@ impl<S: Subject> StoreMix<S> {
 }
 
 impl StoreSession {
+    fn idle() -> Self {
+        Self {
+            state: SessionState::Idle,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            began: Timestamp::ZERO,
+            asked: Timestamp::ZERO,
+            snapshot: 0,
+        }
+    }
+
     fn after_read(next: usize, reads: usize) -> SessionState {
         if next + 1 < reads { SessionState::Reads(next + 1) } else { SessionState::Commits }
     }
