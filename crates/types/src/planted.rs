@@ -55,6 +55,10 @@ pub enum Bug {
     TrustsSkips,
     /// A look-up trusts the chain behind a record that leads past one that a crash has taken.
     TrustsPassed,
+    /// The place of a loose version is given to another key.
+    EvictsLoose,
+    /// Checkpoints do not tell of loose versions.
+    ForgetsLoose,
     /// Where the record that a hint names is another key's, what its page has of this one is believed.
     BelievesHints,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.

@@ -71,6 +71,8 @@ pub(crate) struct Links {
     pub(crate) next: u32,
     /// The next older version of the key; [`NO_PAGE`] or [`UNKNOWN_PAGE`].
     pub(crate) prior: u32,
+    /// The prior version is loose: nothing else leads there.
+    pub(crate) loose_prior: bool,
     pub(crate) kind: LinkKind,
     /// The logarithm of the number of buckets.
     pub(crate) bits: u8,
@@ -95,10 +97,15 @@ pub(crate) enum LinkKind {
     /// Put, as its key's youngest version, when the one before it was the newest record of the chain:
     /// *hash next* leads past that one, and only the prior pointer leads there.
     Skips = 6,
+    /// No chain leads there: memory knows where it is, or a prior pointer leads there.
+    Loose = 7,
 }
 
+/// In a prior pointer: the version there is loose. A store has fewer pages than that.
+const LOOSE_PRIOR: u32 = 1 << 30;
+
 impl LinkKind {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Youngest,
         Self::Flagged,
         Self::First,
@@ -106,6 +113,7 @@ impl LinkKind {
         Self::Last,
         Self::Only,
         Self::Skips,
+        Self::Loose,
     ];
 
     /// Of a copy at a place of a rewritten chain.
@@ -118,7 +126,12 @@ impl LinkKind {
         }
     }
 
-    /// Whether it was put, and not copied.
+    /// Whether no chain leads there.
+    pub(crate) const fn is_loose(self) -> bool {
+        matches!(self, Self::Loose)
+    }
+
+    /// Whether it was put in front of a chain, and not copied.
     pub(crate) const fn is_put(self) -> bool {
         matches!(self, Self::Youngest | Self::Flagged | Self::Skips)
     }
@@ -139,9 +152,16 @@ impl Links {
         self.kind as u8 | self.bits << 3
     }
 
+    /// The prior pointer, with what is said of it.
+    const fn marked_prior(self) -> u32 {
+        if self.loose_prior { self.prior | LOOSE_PRIOR } else { self.prior }
+    }
+
     fn of(marks: u8, next: u32, prior: u32) -> Option<Self> {
         let kind = LinkKind::ALL.get(usize::from(marks & 7)).copied()?;
-        Some(Self { next, prior, kind, bits: marks >> 3 })
+        let loose_prior = prior < UNKNOWN_PAGE && prior & LOOSE_PRIOR != 0;
+        let prior = if loose_prior { prior & !LOOSE_PRIOR } else { prior };
+        Some(Self { next, prior, loose_prior, kind, bits: marks >> 3 })
     }
 }
 
@@ -163,6 +183,11 @@ impl<'a> Record<'a> {
     /// Bytes that a record with such a key and value takes.
     pub(crate) fn bytes_for(key: usize, value: usize, expires: bool) -> usize {
         FIXED + if expires { EXPIRY } else { 0 } + key + value
+    }
+
+    /// Whether no chain leads to it.
+    pub(crate) fn is_loose(&self) -> bool {
+        self.links.is_some_and(|links| links.kind.is_loose())
     }
 
     /// Bytes that it takes.
@@ -192,7 +217,7 @@ impl<'a> Record<'a> {
             flags |= LINKED;
             out[5] = links.marks();
             put_u32(out, key_at, links.next);
-            put_u32(out, key_at + 4, links.prior);
+            put_u32(out, key_at + 4, links.marked_prior());
             key_at += LINK_BYTES;
         }
         out[4] = flags;

@@ -55,7 +55,7 @@ fn a_page_reads_back_as_written() {
     assert!(verify(&page, PageId(17), Generation(4), 4).is_err());
 }
 
-const LINK_KINDS: [LinkKind; 7] = [
+const LINK_KINDS: [LinkKind; 8] = [
     LinkKind::Youngest,
     LinkKind::Flagged,
     LinkKind::First,
@@ -63,6 +63,7 @@ const LINK_KINDS: [LinkKind; 7] = [
     LinkKind::Last,
     LinkKind::Only,
     LinkKind::Skips,
+    LinkKind::Loose,
 ];
 
 #[test]
@@ -71,7 +72,9 @@ fn a_record_in_a_chain_reads_back_with_its_pointers() {
     let kinds = LINK_KINDS.into_iter().enumerate();
     let written: Vec<Record<'_>> = kinds
         .map(|(number, kind)| {
-            let links = Links { next: number as u32, prior: UNKNOWN_PAGE, kind, bits: 31 };
+            let (next, loose_prior) = (number as u32, number % 3 == 0);
+            let prior = if loose_prior { (1 << 30) - 1 } else { UNKNOWN_PAGE };
+            let links = Links { next, prior, loose_prior, kind, bits: 31 };
             let expires_at = if number % 2 == 0 { expires } else { Expiry::NEVER };
             Record { links: Some(links), ..sample(b"key", b"value", expires_at) }
         })
@@ -81,7 +84,7 @@ fn a_record_in_a_chain_reads_back_with_its_pointers() {
     assert!(read.eq(written.iter().copied()));
     assert_eq!(written[1].bytes(), Record::bytes_for(3, 5, false) + LINK_BYTES);
     assert_eq!(record_at(&page, 2).and_then(Record::read), Some(written[2]));
-    assert_eq!((count(&page), sequence(&page)), (7, 8));
+    assert_eq!((count(&page), sequence(&page)), (8, 8));
 }
 
 #[test]

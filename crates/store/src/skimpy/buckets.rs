@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use timestone_flash::BlockId;
 use timestone_types::{KeyHash, Timestamp};
 
+use super::loose::LooseVersion;
 use crate::layout::NO_PAGE;
 
 /// The logarithm of the buckets of a group.
@@ -36,6 +37,23 @@ const BITS: core::ops::RangeInclusive<u8> = 1..=31;
 pub(super) struct RecordPlace {
     pub(super) page: u32,
     pub(super) slot: u16,
+}
+
+/// What nothing else leads to: a part of a chain, or loose versions of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Beginning {
+    Chain(RecordPlace),
+    Loose(LooseVersion),
+}
+
+impl Beginning {
+    /// The page where it begins.
+    pub(super) const fn page(&self) -> u32 {
+        match self {
+            Self::Chain(place) => place.page,
+            Self::Loose(version) => version.page,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -54,7 +72,7 @@ pub(super) struct Buckets {
     /// have read behind the first one.
     detours: Vec<u8>,
     groups: Vec<Group>,
-    older: BTreeMap<u32, Vec<RecordPlace>>,
+    older: BTreeMap<u32, Vec<Beginning>>,
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
     /// is believed.
     scars: BTreeSet<u32>,
@@ -111,7 +129,8 @@ impl Buckets {
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
-        let older: usize = self.older.values().map(|roots| 32 + roots.capacity() * 8).sum();
+        let older = self.older.values();
+        let older: usize = older.map(|roots| 32 + roots.capacity() * size_of::<Beginning>()).sum();
         let blocks = (self.lives.len() + self.alone.len()) * 8;
         (self.heads.len() * 5 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
     }
@@ -156,7 +175,7 @@ impl Buckets {
     }
 
     /// Further beginnings, the newest first; their chains have lost what connected them.
-    pub(super) fn older(&self, bucket: u32) -> &[RecordPlace] {
+    pub(super) fn older(&self, bucket: u32) -> &[Beginning] {
         self.older.get(&bucket).map_or(&[], Vec::as_slice)
     }
 
@@ -216,7 +235,7 @@ impl Buckets {
         }
         // Whoever has put a bucket in pieces meanwhile may have met what was dead there.
         self.older.retain(|_, older| {
-            older.retain(|place| !(first..first + pages).contains(&place.page));
+            older.retain(|one| !(first..first + pages).contains(&one.page()));
             !older.is_empty()
         });
     }
@@ -228,10 +247,21 @@ impl Buckets {
         let alone = self.head(bucket) != page || (is_of_head && self.is_alone(bucket));
         self.begin_in(bucket, page);
         self.alone[bucket as usize / 64] |= u64::from(alone) << (bucket % 64);
+        self.put(bucket, at);
+    }
+
+    /// A version of a key of a bucket was put.
+    pub(super) fn put(&mut self, bucket: u32, at: Timestamp) {
         self.clock += 1;
         let group = &mut self.groups[bucket as usize >> GROUP_BITS];
         group.linked = self.clock;
         group.youngest = group.youngest.max(at);
+    }
+
+    /// The hashes of the keys of a bucket.
+    pub(super) fn hashes(&self, bucket: u32) -> core::ops::RangeInclusive<u64> {
+        let first = u64::from(bucket) << (64 - self.bits);
+        first..=first + (u64::MAX >> self.bits)
     }
 
     /// A bucket's chain was rewritten: it begins in `page` now.
@@ -250,7 +280,7 @@ impl Buckets {
         }
         self.begin_in(bucket, page);
         if let Some(older) = self.older.get_mut(&bucket) {
-            older.retain(|place| !gone.contains(&place.page));
+            older.retain(|one| !gone.contains(&one.page()));
             if older.is_empty() {
                 self.older.remove(&bucket);
             }
@@ -262,8 +292,10 @@ impl Buckets {
     pub(super) fn displaced(&mut self, bucket: u32, page: u32, behind: &[RecordPlace]) {
         self.begin_in(bucket, page);
         let older = self.older.entry(bucket).or_default();
-        let known = core::mem::replace(older, behind.to_vec());
-        older.extend(known.into_iter().filter(|place| !behind.contains(place)));
+        let behind: Vec<Beginning> = behind.iter().copied().map(Beginning::Chain).collect();
+        let known = core::mem::take(older);
+        let known = known.into_iter().filter(|one| !behind.contains(one));
+        *older = behind.iter().copied().chain(known).collect();
         if older.is_empty() {
             self.older.remove(&bucket);
         }
@@ -282,7 +314,7 @@ impl Buckets {
     }
 
     /// Recovery knows where a chain begins, and where its pieces do.
-    pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<RecordPlace>) {
+    pub(super) fn restore(&mut self, bucket: u32, head: u32, older: Vec<Beginning>) {
         self.begin_in(bucket, head);
         if older.is_empty() {
             self.older.remove(&bucket);

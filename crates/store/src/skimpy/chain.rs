@@ -14,9 +14,12 @@
 //! it is lost without a word.
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{
+    Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+};
 
-use super::buckets::{Buckets, RecordPlace, bucket_of};
+use super::buckets::{Beginning, Buckets, RecordPlace, bucket_of};
+use super::loose::LooseVersion;
 use super::translations::{Name, Youngest};
 use super::work;
 use crate::kit::blocks::{BlockState, Blocks};
@@ -95,6 +98,16 @@ impl ChainCursor {
         Self { page, before: u16::MAX, from: u64::MAX }
     }
 
+    /// A beginning.
+    fn from(beginning: Beginning) -> Self {
+        match beginning {
+            Beginning::Chain(RecordPlace { page, slot }) => {
+                Self { page, before: slot + 1, from: u64::MAX }
+            }
+            Beginning::Loose(version) => Self::at(version.page),
+        }
+    }
+
     /// What a record at a place points to.
     fn to(page: u32, from: RecordPlace, sequence: u64) -> Self {
         let before = if page == from.page { from.slot } else { u16::MAX };
@@ -129,6 +142,29 @@ fn last<'a>(
 
 const NOT_THERE: &str = "a record is not where its chain says";
 
+/// Which records of a page a walk looks at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Along {
+    /// Those of the bucket that are in its chain.
+    Chain,
+    /// Those of a key that are in the chain.
+    Key,
+    /// Those of a key that are loose.
+    Loose,
+}
+
+impl Along {
+    /// A prior pointer.
+    fn prior_of(links: Links) -> Self {
+        if links.loose_prior { Self::Loose } else { Self::Key }
+    }
+}
+
+/// Whether nothing but the prior pointer of a record leads to older versions of its key.
+fn leads_alone(links: Links) -> bool {
+    links.kind == LinkKind::Skips || links.loose_prior
+}
+
 /// The best version that a search has met.
 #[derive(Clone, Debug)]
 pub(super) struct Best {
@@ -159,6 +195,7 @@ pub(super) struct Search {
     pub(super) bucket: u32,
     at: Timestamp,
     cursor: ChainCursor,
+    along: Along,
     /// The cursor follows a prior pointer; where the chain goes on instead.
     prior: Option<ChainCursor>,
     /// The cursor is where this version is: copies of older ones, whose chain a crash has cut, may lie behind it
@@ -188,20 +225,31 @@ pub(super) struct Search {
 
 impl Search {
     /// From the newest record of its bucket; or from where the youngest version is, if that is
-    /// exact; or from where it may be.
+    /// exact, or loose; or from where it may be.
     pub(super) fn new(bucket: u32, at: Timestamp, start: Start, buckets: &Buckets) -> Self {
-        let known = start.known.filter(|known| known.exact || known.version.timestamp <= at);
+        let is_start =
+            |known: &Youngest| known.exact || known.loose || known.version.timestamp <= at;
+        let known = start.known.filter(is_start);
+        let is_loose = known.is_some_and(|known| known.loose);
+        // A loose version that is a beginning may be younger than all that the chain has.
+        let mut older = buckets.older(bucket).iter();
+        let has_loose = older.any(|one| matches!(one, Beginning::Loose(_)));
         let hint = start.hint.filter(|_| start.known.is_none());
         let page = known.map(|known| known.page).or(hint.map(|hint| hint.page));
         Self {
             bucket,
             at,
             cursor: ChainCursor::at(page.unwrap_or_else(|| buckets.head(bucket))),
+            along: match page {
+                Some(_) if is_loose => Along::Loose,
+                Some(_) => Along::Key,
+                None => Along::Chain,
+            },
             prior: page.map(|_| ChainCursor::at(buckets.head(bucket))),
             known: known.map(|known| known.version),
             hint: hint.map(|hint| hint.slot),
             root: 0,
-            passed: false,
+            passed: known.is_some_and(|known| known.loose && !known.exact) || has_loose,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
             vanished: false,
             pages: 0,
@@ -232,10 +280,14 @@ impl Search {
     /// The pointer leads nowhere, or is at the end: by the chain, and then from the next beginning.
     fn cut(&mut self, buckets: &Buckets) {
         if let Some(chain) = self.prior.take() {
-            self.cursor = chain;
-        } else if let Some(root) = buckets.older(self.bucket).get(self.root) {
+            (self.cursor, self.along) = (chain, Along::Chain);
+        } else if let Some(&root) = buckets.older(self.bucket).get(self.root) {
             self.root += 1;
-            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+            self.cursor = ChainCursor::from(root);
+            (self.along, self.known) = match root {
+                Beginning::Chain(_) => (Along::Chain, None),
+                Beginning::Loose(loose) => (Along::Loose, Some(loose.version)),
+            };
         } else {
             self.cursor = ChainCursor::END;
             self.finished = true;
@@ -273,35 +325,42 @@ impl Search {
         }
         while !self.finished && self.cursor.page == page {
             let bits = buckets.bits();
-            let follows_key = self.prior.is_some();
+            let along = self.along;
             let known = self.known.take();
             let found = last(bytes, self.cursor.before, (trusted, scarred), |record| {
-                if follows_key {
-                    key.has(record) && known.is_none_or(|version| record.version == version)
-                } else {
-                    bucket_of(record.hash, bits) == self.bucket
+                if along == Along::Chain {
+                    return !record.is_loose() && bucket_of(record.hash, bits) == self.bucket;
                 }
+                record.is_loose() == (along == Along::Loose)
+                    && key.has(record)
+                    && known.is_none_or(|version| record.version == version)
             })?;
             let Some((slot, record, links)) = found else {
-                if follows_key || scarred {
+                if along != Along::Chain || scarred {
                     self.cut(buckets);
                     continue;
                 }
                 return Err(NOT_THERE);
             };
             let place = RecordPlace { page, slot };
-            let chain = ChainCursor::to(links.next, place, sequence);
-            (self.cursor, self.prior) = (chain, None);
-            if key.has(&record) && !is_void(&record, blocks) {
-                self.met(&record, links, place, &mut copy);
-                // Nothing else leads to what is skipped.
-                let skips = links.kind == LinkKind::Skips;
-                let follows = !self.mistrusts(links) || skips;
-                self.passed |= skips && !buckets.older(self.bucket).is_empty();
+            // From a loose one the chain goes on where it was left.
+            let chain = match self.prior.take() {
+                before if along == Along::Loose => before.unwrap_or(ChainCursor::END),
+                _ => ChainCursor::to(links.next, place, sequence),
+            };
+            (self.cursor, self.along) = (chain, Along::Chain);
+            if key.has(&record) {
+                let (is_void, alone) = (is_void(&record, blocks), leads_alone(links));
+                if !is_void {
+                    self.met(&record, links, place, &mut copy);
+                }
+                self.passed |= alone
+                    && (!buckets.older(self.bucket).is_empty() || links.kind == LinkKind::Flagged);
+                let follows = alone || (!is_void && !self.mistrusts(links));
                 if !self.finished && follows && links.prior != UNKNOWN_PAGE {
                     self.finished = links.prior == NO_PAGE;
                     self.cursor = ChainCursor::to(links.prior, place, sequence);
-                    self.prior = Some(chain);
+                    (self.prior, self.along) = (Some(chain), Along::prior_of(links));
                 }
             }
             if self.cursor.page == NO_PAGE && !self.finished {
@@ -368,7 +427,9 @@ impl Search {
 
     /// The key's youngest version, if the search has found that out.
     pub(super) fn youngest(&self) -> Option<Youngest> {
-        (self.from_head && self.youngest_known).then_some(self.youngest)
+        let is_known = self.from_head && self.youngest_known;
+        // A loose one that recovery had no place for is found by its beginning alone.
+        is_known.then_some(self.youngest).filter(|youngest| !youngest.loose)
     }
 }
 
@@ -378,6 +439,9 @@ pub(super) struct Gathered {
     begin: usize,
     end: usize,
     pub(super) place: RecordPlace,
+    pub(super) is_loose: bool,
+    /// It is loose, and prior pointers lead there from the loose version that memory knows.
+    pub(super) is_of_run: bool,
 }
 
 /// Whose record it is.
@@ -398,16 +462,53 @@ impl GatheredKey {
     }
 }
 
-/// A detour through versions of one key that the chain leads past.
+/// What a detour looks for.
+#[derive(Debug)]
+enum DetourTo {
+    /// Versions of a key that the chain leads past.
+    Skipped(GatheredKey),
+    /// Loose ones.
+    Loose(GatheredKey),
+    /// A loose one that memory knows.
+    Known(LooseVersion),
+}
+
+/// A detour to versions of one key that the chain does not lead to.
 #[derive(Debug)]
 struct Detour {
-    key: GatheredKey,
+    to: DetourTo,
+    /// It began at the loose version that memory knows.
+    is_of_run: bool,
     /// Where the chain goes on.
     back: ChainCursor,
 }
 
-/// Gathers the records of a bucket, in the order of its chain: all but those that the chain leads past
-/// and that a version at or below a time supersedes.
+impl Detour {
+    fn to_known(version: LooseVersion, is_of_run: bool) -> Self {
+        Self { to: DetourTo::Known(version), is_of_run, back: ChainCursor::END }
+    }
+
+    fn wants(&self, record: &Record<'_>, seed: HashSeed) -> bool {
+        match &self.to {
+            DetourTo::Skipped(key) => !record.is_loose() && key.has(record),
+            DetourTo::Loose(key) => record.is_loose() && key.has(record),
+            DetourTo::Known(version) => record.is_loose() && version.is(record, seed),
+        }
+    }
+}
+
+/// What the records of a bucket are gathered by.
+#[derive(Debug)]
+pub(super) struct GatheringRule {
+    /// Loose versions of the bucket's keys.
+    pub(super) loose: Vec<LooseVersion>,
+    /// What a version at or below it supersedes is not wanted.
+    pub(super) mark: Timestamp,
+    pub(super) seed: HashSeed,
+}
+
+/// Gathers the records of a bucket, in the order of its chain, and loose versions of its keys: all but
+/// those that the chain leads past, or that are loose, and that a version at or below a time supersedes.
 #[derive(Debug)]
 pub(super) struct Gathering {
     pub(super) bucket: u32,
@@ -425,8 +526,7 @@ pub(super) struct Gathering {
     known: Vec<RecordPlace>,
     /// It has met one of them.
     pub(super) joined: bool,
-    /// What a version at or below it supersedes is not wanted.
-    mark: Timestamp,
+    rule: GatheringRule,
     /// When it began, by the clock of links.
     pub(super) began: u64,
     pub(super) records: Vec<Gathered>,
@@ -434,15 +534,16 @@ pub(super) struct Gathering {
 }
 
 impl Gathering {
-    /// From the newest record on: all of them, or until it meets one that was gathered before.
+    /// From the newest record on: all of them, or until it meets one of the chain that was gathered before.
     pub(super) fn new(
         bucket: u32,
         before: Option<&Self>,
-        mark: Timestamp,
+        rule: GatheringRule,
         buckets: &Buckets,
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.records);
-        let mut known: Vec<RecordPlace> = known.iter().map(|one| one.place).collect();
+        let of_chain = known.iter().filter(|one| !one.is_loose);
+        let mut known: Vec<RecordPlace> = of_chain.map(|one| one.place).collect();
         known.sort_unstable();
         Self {
             bucket,
@@ -455,7 +556,7 @@ impl Gathering {
             vanished: false,
             known,
             joined: false,
-            mark,
+            rule,
             began: buckets.now(),
             records: Vec::new(),
             bytes: Vec::new(),
@@ -478,11 +579,18 @@ impl Gathering {
 
     /// The pointer leads nowhere, or is at the end: back to the chain, and then from the next beginning.
     fn cut(&mut self, buckets: &Buckets) {
+        let older = buckets.older(self.bucket);
         if let Some(detour) = self.detour.take() {
             self.cursor = detour.back;
-        } else if let Some(root) = buckets.older(self.bucket).get(self.root) {
+        } else if let Some(&root) = older.get(self.root) {
             self.root += 1;
-            self.cursor = ChainCursor { page: root.page, before: root.slot + 1, from: u64::MAX };
+            self.cursor = ChainCursor::from(root);
+            if let Beginning::Loose(version) = root {
+                self.detour = Some(Detour::to_known(version, false));
+            }
+        } else if let Some(version) = self.rule.loose.pop() {
+            self.cursor = ChainCursor::at(version.page);
+            self.detour = Some(Detour::to_known(version, true));
         } else {
             self.cursor = ChainCursor::END;
             self.finished = true;
@@ -506,11 +614,13 @@ impl Gathering {
         while !self.finished && self.cursor.page == page {
             let found =
                 last(bytes, self.cursor.before, (trusted, scarred), |record| match &self.detour {
-                    Some(detour) => detour.key.has(record),
-                    None => bucket_of(record.hash, bits) == self.bucket,
+                    Some(detour) => detour.wants(record, self.rule.seed),
+                    None => !record.is_loose() && bucket_of(record.hash, bits) == self.bucket,
                 })?;
             let Some((slot, record, links)) = found else {
                 if scarred || self.detour.is_some() {
+                    // It may have moved, and its block may be used anew.
+                    self.vanished |= self.leads_to_known();
                     self.cut(buckets);
                     continue;
                 }
@@ -525,7 +635,9 @@ impl Gathering {
             let end = begin + record.bytes();
             self.bytes.resize(end, 0);
             record.write(&mut self.bytes[begin..]);
-            self.records.push(Gathered { begin, end, place });
+            let is_of_run = self.detour.as_ref().is_some_and(|detour| detour.is_of_run);
+            let is_loose = record.is_loose();
+            self.records.push(Gathered { begin, end, place, is_loose, is_of_run });
             self.go_on(&record, links, place, sequence);
             if self.cursor.page == NO_PAGE {
                 self.cut(buckets);
@@ -534,13 +646,25 @@ impl Gathering {
         Ok(())
     }
 
-    /// Goes on from a record: to what it skips, as long as a reader may want that; else by the chain.
+    fn leads_to_known(&self) -> bool {
+        self.detour.as_ref().is_some_and(|detour| matches!(detour.to, DetourTo::Known(_)))
+    }
+
+    /// Goes on from a record: to what nothing else leads to, as long as a reader may want that; else by the
+    /// chain.
     fn go_on(&mut self, record: &Record<'_>, links: Links, place: RecordPlace, sequence: u64) {
-        let back = self.detour.take().map(|detour| detour.back);
-        let back = back.unwrap_or_else(|| ChainCursor::to(links.next, place, sequence));
-        if links.kind == LinkKind::Skips && record.version.timestamp > self.mark {
+        let (back, is_of_run) = match self.detour.take() {
+            Some(detour) => (detour.back, detour.is_of_run),
+            None => (ChainCursor::to(links.next, place, sequence), false),
+        };
+        if leads_alone(links) && record.version.timestamp > self.rule.mark {
             self.cursor = ChainCursor::to(links.prior, place, sequence);
-            self.detour = Some(Detour { key: GatheredKey::of(record), back });
+            let key = GatheredKey::of(record);
+            let to = match links.loose_prior {
+                true => DetourTo::Loose(key),
+                false => DetourTo::Skipped(key),
+            };
+            self.detour = Some(Detour { to, is_of_run, back });
         } else {
             self.cursor = back;
         }
@@ -571,7 +695,7 @@ impl Gathering {
         let front = front.records.iter().map(|one| Gathered {
             begin: one.begin + moved,
             end: one.end + moved,
-            place: one.place,
+            ..*one
         });
         self.records.splice(0..0, front);
     }

@@ -14,20 +14,23 @@
 //! one are erased only when the next one is durable.
 
 use timestone_flash::{BlockId, Generation, PageId};
-use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
+use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
-use super::buckets::{Buckets, RecordPlace};
+use super::buckets::{Beginning, Buckets, RecordPlace};
 use super::contents::FrugalContents;
+use super::loose::LooseVersion;
 use super::spaces::Fence;
+use super::translations::{Name, Youngest};
 use crate::kit::blocks::BlockState;
 use crate::kit::volume::Volume;
 use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{
-    CHECKPOINT_FIXED, CHECKPOINT_PAYLOAD, PageKind, u16_at, u32_at, u64_at, write_checkpoint_page,
+    CHECKPOINT_FIXED, CHECKPOINT_PAYLOAD, NO_PAGE, PageKind, u16_at, u32_at, u64_at,
+    write_checkpoint_page,
 };
 
 /// "This is of a skimpy store", and the version of the stream.
-const MAGIC: u32 = u32::from_le_bytes(*b"SKM2");
+const MAGIC: u32 = u32::from_le_bytes(*b"SKM3");
 const END: u8 = b'E';
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -297,6 +300,14 @@ fn put_version(out: &mut Vec<u8>, version: Version) {
     put_u32(out, version.client.get());
 }
 
+fn put_loose(out: &mut Vec<u8>, LooseVersion { name, version, page }: LooseVersion) {
+    put_u32(out, name.keyspace.get());
+    put_u64(out, name.hash.0);
+    put_u32(out, name.check);
+    put_version(out, version);
+    put_u32(out, page);
+}
+
 fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
     let (volume, buckets) = (&core.kit.volume, &core.buckets);
     put_u32(out, MAGIC);
@@ -332,10 +343,28 @@ fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
         let older = buckets.older(bucket);
         put_u32(out, bucket);
         put_u32(out, older.len() as u32);
-        for place in older {
-            put_u32(out, place.page);
-            out.extend_from_slice(&place.slot.to_le_bytes());
+        for beginning in older {
+            match beginning {
+                Beginning::Chain(place) => {
+                    put_u32(out, place.page);
+                    out.extend_from_slice(&place.slot.to_le_bytes());
+                }
+                Beginning::Loose(version) => {
+                    put_u32(out, NO_PAGE);
+                    put_loose(out, *version);
+                }
+            }
         }
+    }
+    let loose: Vec<(Name, Youngest)> = match is_planted!(ForgetsLoose) {
+        true => Vec::new(),
+        false => core.translations.loose_among(0..=u64::MAX).collect(),
+    };
+    put_u32(out, loose.len() as u32);
+    for (name, youngest) in loose {
+        let Youngest { version, page, exact, .. } = youngest;
+        put_loose(out, LooseVersion { name, version, page });
+        out.push(u8::from(exact));
     }
     let scars = buckets.scars();
     put_u32(out, scars.len() as u32);
@@ -365,6 +394,8 @@ pub(super) struct CheckpointContent {
     pub(super) blocks: Vec<BlockMark>,
     pub(super) spaces: Vec<(KeyspaceId, Version, Vec<Fence>)>,
     pub(super) buckets: Buckets,
+    /// Youngest versions of keys to which no chain leads, and whether their prior pointers are exact.
+    pub(super) loose: Vec<(LooseVersion, bool)>,
     /// Pages that a crash took: what points there points nowhere.
     pub(super) holes: Vec<PageId>,
 }
@@ -397,6 +428,13 @@ impl StreamReader<'_> {
     fn version(&mut self) -> Option<Version> {
         let timestamp = Timestamp::from_nanos(self.u64()?);
         Some(Version::new(timestamp, ClientId::new(self.u32()?)))
+    }
+
+    fn loose(&mut self) -> Option<LooseVersion> {
+        let keyspace = KeyspaceId::new(self.u32()?);
+        let (hash, check) = (KeyHash(self.u64()?), self.u32()?);
+        let (version, page) = (self.version()?, self.u32()?);
+        Some(LooseVersion { name: Name { keyspace, hash, check }, version, page })
     }
 
     /// A number of things that take at least so many bytes each.
@@ -450,10 +488,18 @@ pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
         }
         let mut older = Vec::new();
         for _ in 0..reader.count(6)? {
-            older.push(RecordPlace { page: reader.u32()?, slot: reader.u16()? });
+            older.push(match reader.u32()? {
+                NO_PAGE => Beginning::Loose(reader.loose()?),
+                page => Beginning::Chain(RecordPlace { page, slot: reader.u16()? }),
+            });
         }
         let head = buckets.head(bucket);
         buckets.restore(bucket, head, older);
+    }
+    let mut loose = Vec::new();
+    for _ in 0..reader.count(33)? {
+        let version = reader.loose()?;
+        loose.push((version, reader.u8()? == 1));
     }
     for _ in 0..reader.count(4)? {
         buckets.add_scar(reader.u32()?);
@@ -471,6 +517,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
         blocks,
         spaces,
         buckets,
+        loose,
         holes,
     })
 }

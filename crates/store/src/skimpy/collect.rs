@@ -31,7 +31,7 @@ use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
 use super::futile::Futile;
 use super::jobs::{BucketJob, Circumstances, Repair, Why};
-use super::keep;
+use super::keep::{self, Leaving};
 use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
@@ -230,11 +230,15 @@ impl TailCollector {
             return;
         }
         let geometry = core.kit.volume.geometry();
+        let mut is_sound = true;
         for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
             let id = geometry.page(block, first + offset as u32);
             let header = match core.kit.volume.verify(id, page) {
                 Ok(header) => header,
-                Err(_) if core.kit.volume.blocks.is_hole(id) => continue,
+                Err(_) if core.kit.volume.blocks.is_hole(id) => {
+                    is_sound = false;
+                    continue;
+                }
                 Err(_) => {
                     core.kit.volume.corrupt += 1;
                     victim.damaged = true;
@@ -259,6 +263,9 @@ impl TailCollector {
                     }
                 }
             }
+        }
+        if is_sound && !victim.damaged {
+            core.tail_pages.add(first, bytes);
         }
     }
 
@@ -362,6 +369,7 @@ impl TailCollector {
     fn begin(&mut self, block: BlockId, core: &mut FrugalContents) {
         core.kit.volume.blocks.begin_victim(block);
         let budget = rewrite::budget(self.won_before, core);
+        core.tail_pages.begin(block);
         self.victim = Some(TailVictim::new(block, budget));
     }
 
@@ -403,8 +411,7 @@ impl TailCollector {
             }
             records.retain(|one| one.fate(core) != TailFate::Dead);
             let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
-            let asks = records.is_empty()
-                || records.iter().any(|one| one.fate(core) == TailFate::Asks)
+            let asks = records.iter().any(|one| one.fate(core) == TailFate::Asks)
                 || self.jobs.contains_key(&bucket)
                 || !core.buckets.older(bucket).is_empty()
                 || !rewrite::has_room_at_all(lengths(), core);
@@ -413,7 +420,7 @@ impl TailCollector {
                 continue;
             }
             victim.own += lengths().sum::<usize>() as u64;
-            tail::append(bucket, &records, core);
+            tail::append(bucket, &records, victim.block, core);
             serving.reads.rewritten(bucket);
         }
         if let Some(round) = &mut self.round {
@@ -488,7 +495,7 @@ impl TailCollector {
     /// Writes a bucket with a long chain whole, if there is room; nobody waits for it.
     fn shorten(&mut self, gathering: &Gathering, serving: &mut ServingWalks<'_>) {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
-        let verdict = keep::judge(gathering, None, false, core);
+        let verdict = keep::judge(gathering, Leaving::Nothing, false, core);
         if rewrite::may_shorten(self.won_before, core)
             && rewrite::has_room_to_shorten(gathering, &verdict, core)
         {
@@ -589,11 +596,10 @@ impl TailCollector {
     /// Appends what of a bucket lies in pages that could not be programmed.
     fn move_displaced(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
-        let in_memory: Vec<bool> =
-            gathering.records.iter().map(|one| self.failed.has(one.place.page, core)).collect();
-        if in_memory.contains(&true) {
-            let verdict = keep::judge(&gathering, None, false, core);
-            let is_displaced = |at: usize| in_memory[at];
+        let displaced = self.failed.displaced(&gathering, core);
+        if displaced.contains(&true) {
+            let verdict = keep::judge(&gathering, Leaving::Records(&displaced), false, core);
+            let is_displaced = |at: usize| displaced[at];
             if !rewrite::has_room_for(&gathering, &verdict, is_displaced, core) {
                 return self.waiting.push_back(gathering);
             }
@@ -624,7 +630,8 @@ impl TailCollector {
         // Only then nothing older than what was gathered is in a block that is not erased.
         let nothing_behind = tail.is_some() && is_whole && !self.aside.may_have(bucket);
         let comes_back = self.parts.is_leaving(bucket) || !self.damaged_buckets.is_empty();
-        let verdict = keep::judge(&gathering, tail, nothing_behind && !comes_back, core);
+        let leaving = tail.map_or(Leaving::Nothing, Leaving::Block);
+        let verdict = keep::judge(&gathering, leaving, nothing_behind && !comes_back, core);
         let weight = Weight::of(&gathering, &verdict, tail, blocks);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
         let dead_parts = core.counts.dead_part_bytes;
@@ -701,6 +708,7 @@ impl TailCollector {
         let block = victim.block;
         debug_assert_eq!(core.log.front(), Some(&block), "the log's tail");
         core.log.pop_front();
+        core.tail_pages.end();
         core.wholes.tail_left();
         core.left_log(victim.records, victim.bytes);
         if victim.damaged || core.kit.volume.is_bad(block) {

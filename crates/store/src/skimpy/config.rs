@@ -24,6 +24,9 @@ pub struct SkimpyConfig {
     /// Keys of which memory knows at least where their youngest version is, in thousandths of those
     /// expected: a sixth of what a translation takes, and the record cache cannot serve them.
     pub hinted_thousandths: u32,
+    /// Youngest versions of keys that memory knows are kept out of the chains, as long as a quarter of the
+    /// translations' places is left for others.
+    pub loose: bool,
     /// Bytes of memory for the record cache, all in; zero for none.
     pub cache_bytes: u64,
     /// Bytes that the index, page buffers and what their user charges may take before the record
@@ -77,6 +80,7 @@ impl Default for SkimpyConfig {
             keys_per_bucket: 5,
             translated_thousandths: 100,
             hinted_thousandths: 0,
+            loose: true,
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
             beside_bytes: limits::DEFAULT_CACHE_BYTES,
             staged_bytes: limits::MAX_STAGED_BYTES,

@@ -15,22 +15,24 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{Expiry, KeyHash, Timestamp, Version, check_key, is_planted};
+use timestone_types::{Expiry, HashSeed, KeyHash, Timestamp, Version, check_key, is_planted};
 
 use super::buckets::{Buckets, RecordPlace};
-use super::chain::{Gathering, Search, SoughtKey, Start};
+use super::chain::{Gathering, GatheringRule, Search, SoughtKey, Start};
 use super::epochs::WholeRewritings;
 use super::hints::Hints;
 use super::long::{LongChains, SpareRoom};
+use super::loose::LooseVersion;
 use super::rewrite;
 use super::spaces::FencedSpaces;
+use super::tail_pages::TailPages;
 use super::translations::{Name, Translations, Youngest};
 use crate::error::StoreError;
 use crate::kit::Kit;
 use crate::kit::key_id::KeyId;
 use crate::kit::ledger::Held;
 use crate::kit::writer::StreamId;
-use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, UNKNOWN_PAGE};
+use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
 
 /// A value whose head is not written yet.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,7 @@ pub(super) struct FrugalContents {
     pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
     /// Blocks of records, the oldest first.
     pub(super) log: VecDeque<BlockId>,
+    pub(super) tail_pages: TailPages,
     pub(super) wholes: WholeRewritings,
     pub(super) long_chains: LongChains,
     /// Records in blocks of the log.
@@ -98,11 +101,7 @@ pub(super) fn key_id(name: Name) -> KeyId {
 impl FrugalContents {
     /// What a record's key is known by.
     pub(super) fn name_of(&self, record: &Record<'_>) -> Name {
-        let check = match record.kind.is_large().then(|| LargeHead::read(record.value)).flatten() {
-            Some(head) => head.check,
-            None => check_key(self.spaces.seed, record.keyspace, record.key),
-        };
-        Name { keyspace: record.keyspace, hash: record.hash, check }
+        name_of(record, self.spaces.seed)
     }
 
     /// Follows a chain as far as it lies in memory. If that is not over, the device would have to be
@@ -165,7 +164,9 @@ impl FrugalContents {
             if youngest.version < version {
                 return Known::Youngest(youngest);
             }
-            let search = self.search_in_memory(key, version.timestamp, Start::HEAD);
+            // Only from there is a loose one found.
+            let start = Start { known: Some(youngest).filter(|known| known.loose), hint: None };
+            let search = self.search_in_memory(key, version.timestamp, start);
             let found = search.best.is_some_and(|best| best.version == version);
             return if found { Known::Exists } else { Known::Youngest(youngest) };
         }
@@ -205,23 +206,40 @@ impl FrugalContents {
                     && self.buckets.older(bucket).is_empty()
             }
         };
+        // Nothing else leads to a loose one.
+        let loose_prior = known.is_some_and(|known| is_youngest && known.loose);
         let prior = match known {
-            Some(known) if is_youngest && known.exact => known.page,
+            Some(known) if is_youngest && (known.exact || known.loose) => known.page,
             _ => UNKNOWN_PAGE,
         };
+        if let Some(known) = known.filter(|_| is_youngest)
+            && self.may_be_loose(record, name, known)
+        {
+            let (bits, kind) = (self.buckets.bits(), LinkKind::Loose);
+            // What is in the chain is looked for there: by now it may have been rewritten.
+            let prior = if loose_prior { known.page } else { UNKNOWN_PAGE };
+            let links = Links { next: NO_PAGE, prior, loose_prior, kind, bits };
+            let record = Record { links: Some(links), ..*record };
+            return self.put_loose(&record, name, known, (held, leave));
+        }
         let head = self.buckets.head(bucket);
-        let is_of_head = head != NO_PAGE && known.is_some_and(|known| known.page == head);
+        let is_of_head =
+            head != NO_PAGE && known.is_some_and(|known| known.page == head && !known.loose);
         let skips =
             is_of_head && prior == head && self.buckets.is_alone(bucket) && !record.kind.is_large();
         // Where the predecessor leads to something in its own page, that page cannot be skipped.
         let past = self.translations.next_of(name).filter(|&next| skips && next != head);
         let kind = match (is_youngest, past) {
             (false, _) => LinkKind::Flagged,
+            // What came late may be younger than some of the loose ones.
+            (true, None) if loose_prior && known.is_some_and(|known| !known.exact) => {
+                LinkKind::Flagged
+            }
             (true, None) => LinkKind::Youngest,
             (true, Some(_)) => LinkKind::Skips,
         };
         let next = past.unwrap_or(head);
-        let links = Links { next, prior, kind, bits: self.buckets.bits() };
+        let links = Links { next, prior, loose_prior, kind, bits: self.buckets.bits() };
         let record = Record { links: Some(links), ..*record };
         let page = self.append(&record, name.check, held, leave)?;
         if head != page.0 && kind != LinkKind::Skips && !record.kind.is_large() {
@@ -254,6 +272,47 @@ impl FrugalContents {
             _ => {}
         }
         Some(page)
+    }
+
+    /// Whether a version that is its key's youngest needs no chain: memory keeps where it is. What goes by
+    /// rules of its own (a tombstone, what expires, a large value) is in the chain.
+    fn may_be_loose(&self, record: &Record<'_>, name: Name, known: Youngest) -> bool {
+        let is_plain = record.kind == RecordKind::Value && record.expires_at.is_never();
+        let is_known = known.loose
+            || (known.exact
+                && known.page != NO_PAGE
+                && self.buckets.older(self.buckets.of(name.hash)).is_empty());
+        is_plain && is_known && self.translations.may_be_loose(name)
+    }
+
+    /// Appends a loose version of a key; its page, as for [`Self::link`].
+    fn put_loose(
+        &mut self,
+        record: &Record<'_>,
+        name: Name,
+        known: Youngest,
+        (held, leave): (Held, u32),
+    ) -> Option<PageId> {
+        let page = self.append(record, name.check, held, leave)?;
+        self.buckets.put(self.buckets.of(record.hash), record.version.timestamp);
+        self.records += 1;
+        self.record_bytes += record.bytes() as u64;
+        self.superseded_bytes += record.bytes() as u64;
+        // Nobody reads before a version that is at or below the watermark.
+        let mark = self.spaces.marks.collection();
+        let exact = known.exact || known.version.timestamp <= mark;
+        self.translations.update(name, Youngest::of(record, page.0, exact));
+        Some(page)
+    }
+
+    /// Appends a copy of a loose version that stays loose, for which there is room. What of its key is older is in
+    /// the chain by now.
+    pub(super) fn append_loose_copy(&mut self, record: &Record<'_>, name: Name) -> Youngest {
+        let is_passed = record.version.timestamp <= self.spaces.marks.collection();
+        let prior = if is_passed { NO_PAGE } else { UNKNOWN_PAGE };
+        let (bits, kind) = (self.buckets.bits(), LinkKind::Loose);
+        let links = Links { next: NO_PAGE, prior, loose_prior: false, kind, bits };
+        self.append_copy(&Record { links: Some(links), ..*record }, name)
     }
 
     /// Appends a record to the log.
@@ -324,13 +383,36 @@ impl FrugalContents {
     /// Gathers a bucket from its newest record on: all that a reader may want; or until it meets one of
     /// those that were gathered before.
     pub(super) fn gathering(&self, bucket: u32, before: Option<&Gathering>) -> Gathering {
-        Gathering::new(bucket, before, self.spaces.marks.collection(), &self.buckets)
+        let rule = gathering_rule(bucket, &self.buckets, &self.translations, &self.spaces);
+        Gathering::new(bucket, before, rule, &self.buckets)
     }
 
     /// Memory of the index.
     pub(super) fn index_bytes(&self) -> u64 {
         self.buckets.bytes() + self.wholes.bytes() + self.translations.bytes() + self.hints.bytes()
     }
+}
+
+/// What a record's key is known by.
+pub(super) fn name_of(record: &Record<'_>, seed: HashSeed) -> Name {
+    let check = match record.kind.is_large().then(|| LargeHead::read(record.value)).flatten() {
+        Some(head) => head.check,
+        None => check_key(seed, record.keyspace, record.key),
+    };
+    Name { keyspace: record.keyspace, hash: record.hash, check }
+}
+
+/// What the records of a bucket are gathered by now.
+pub(super) fn gathering_rule(
+    bucket: u32,
+    buckets: &Buckets,
+    translations: &Translations,
+    spaces: &FencedSpaces,
+) -> GatheringRule {
+    let loose = translations.loose_among(buckets.hashes(bucket));
+    let version = |(name, Youngest { version, page, .. })| LooseVersion { name, version, page };
+    let (mark, seed) = (spaces.marks.collection(), spaces.seed);
+    GatheringRule { loose: loose.map(version).collect(), mark, seed }
 }
 
 /// A fence's record.

@@ -15,8 +15,10 @@ use std::collections::{BTreeSet, VecDeque};
 
 use timestone_flash::{BlockId, PageId};
 
+use super::chain::{Gathered, Gathering};
 use super::contents::{FrugalContents, fence_record};
 use super::spaces::Fence;
+use super::translations::Name;
 use crate::kit::blocks::Blocks;
 use crate::kit::ledger::Held;
 use crate::kit::volume::Volume;
@@ -78,6 +80,21 @@ impl FailedBlocks {
         let blocks = &core.kit.volume.blocks;
         let (block, index) = (blocks.of(PageId(page)), blocks.geometry.index_of(PageId(page)));
         self.list.iter().any(|failed| failed.block == block && index >= failed.first)
+    }
+
+    /// Which records of a bucket have to be written again: those that lie there, and all that are loose of a key
+    /// of which one lies there that alone leads to others.
+    pub(super) fn displaced(&self, gathering: &Gathering, core: &FrugalContents) -> Vec<bool> {
+        let lies_there = |one: &Gathered| self.has(one.place.page, core);
+        let leads_alone = |one: &&Gathered| {
+            let links = gathering.record(one).links;
+            lies_there(one) && (one.is_loose || links.is_some_and(|links| links.loose_prior))
+        };
+        let name = |one: &Gathered| core.name_of(&gathering.record(one));
+        let keys: BTreeSet<Name> = gathering.records.iter().filter(leads_alone).map(name).collect();
+        let is_displaced =
+            |one: &Gathered| lies_there(one) || (one.is_loose && keys.contains(&name(one)));
+        gathering.records.iter().map(is_displaced).collect()
     }
 
     /// The next bucket that has records there.

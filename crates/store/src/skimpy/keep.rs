@@ -24,7 +24,7 @@ use crate::layout::{LargeHead, RecordKind};
 pub(super) struct KeepVerdict {
     /// Those that are kept, of each key the oldest first.
     kept: Vec<KeptRecord>,
-    /// By place in the gathering: the number among those that are kept; [`DROPPED`] for others.
+    /// By place in the gathering: the number among those that are kept; [`DROPPED`], or [`STAYS`].
     numbers: Vec<u32>,
     /// The places of tombstones that are dropped, ascending.
     tombstones: Vec<usize>,
@@ -35,6 +35,29 @@ pub(super) struct KeepVerdict {
 }
 
 const DROPPED: u32 = u32::MAX;
+/// It is loose, and nothing has to be done about it.
+const STAYS: u32 = u32::MAX - 1;
+
+/// What is to leave the place where it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaving<'a> {
+    /// Nothing has to.
+    Nothing,
+    /// What lies in a block that is erased next.
+    Block(BlockId),
+    /// By place in the gathering.
+    Records(&'a [bool]),
+}
+
+impl Leaving<'_> {
+    fn has(self, gathering: &Gathering, at: usize, core: &FrugalContents) -> bool {
+        match self {
+            Leaving::Nothing => false,
+            Leaving::Block(block) => gathering.is_in(at, Some(block), &core.kit.volume.blocks),
+            Leaving::Records(records) => records[at],
+        }
+    }
+}
 
 /// A key of a bucket.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +67,8 @@ pub(super) struct JudgedKey {
     pub(super) youngest: Option<usize>,
     /// The place of the first of its records, dropped ones included.
     pub(super) first: usize,
+    /// Its youngest version is loose, and stays where it is.
+    pub(super) stays: bool,
 }
 
 /// A record that is kept.
@@ -57,6 +82,8 @@ pub(super) struct KeptRecord {
     pub(super) has_older: bool,
     /// Only the tombstone of what has expired is kept.
     pub(super) shrinks: bool,
+    /// It is its key's youngest version, and loose.
+    pub(super) is_loose: bool,
     /// Bytes that go when the watermark has passed [`Self::dies`].
     pub(super) later: u64,
     pub(super) dies: Timestamp,
@@ -84,6 +111,11 @@ impl KeepVerdict {
         self.kept.get(self.numbers[at] as usize)
     }
 
+    /// Whether the record at a place is a loose one that stays there.
+    pub(super) fn stays_at(&self, at: usize) -> bool {
+        self.numbers[at] == STAYS
+    }
+
     /// Whether tombstones are dropped.
     pub(super) fn forgets(&self) -> bool {
         !self.tombstones.is_empty()
@@ -95,13 +127,17 @@ impl KeepVerdict {
     }
 }
 
-/// Decides; `erased` is the block that goes when the bucket is rewritten.
+/// Decides. What is loose and need not leave its place stays there, and counts as a version of its key.
 pub(super) fn judge(
     gathering: &Gathering,
-    erased: Option<BlockId>,
+    leaving: Leaving<'_>,
     may_drop_tombstones: bool,
     core: &FrugalContents,
 ) -> KeepVerdict {
+    let erased = match leaving {
+        Leaving::Block(block) => Some(block),
+        Leaving::Nothing | Leaving::Records(_) => None,
+    };
     let mark = core.spaces.marks.collection();
     let floor = core.spaces.marks.replay_floor();
     let blocks = &core.kit.volume.blocks;
@@ -112,14 +148,31 @@ pub(super) fn judge(
     };
     let mut all: Vec<_> = (0..gathering.records.len()).map(named).collect();
     all.sort_unstable();
-    let mut verdict = KeepVerdict::default();
+    let (mut verdict, mut staying) = (KeepVerdict::default(), Vec::new());
     for versions in all.chunk_by(|one, other| one.0 == other.0) {
         let name = versions[0].0;
         let begin = verdict.kept.len();
         let fence = core.spaces.fence_at(name.keyspace, mark);
+        let loose = core.translations.loose(name);
+        let is_youngest = |at: usize| {
+            let record = gathering.record(&gathering.records[at]);
+            loose.is_some_and(|known| {
+                (known.version, known.page) == (record.version, gathering.records[at].place.page)
+            })
+        };
+        let leaves = |at: usize| leaving.has(gathering, at, core);
         let (mut decided, mut last, mut younger) = (false, None, None);
+        if let Some(known) = loose
+            && !versions.iter().any(|&(_, _, at)| is_youngest(at))
+        {
+            // It was put since.
+            (decided, younger) = (known.version.timestamp <= mark, Some(known.version.timestamp));
+        }
+        // Versions behind one of the chain are found by that one, and not by the loose ones before it.
+        let mut behind_chain = false;
         for (place, &(_, _, at)) in versions.iter().enumerate() {
             let record = gathering.record(&gathering.records[at]);
+            behind_chain |= !gathering.records[at].is_loose;
             let is_copy = last == Some(record.version);
             if decided || is_copy || record.version <= fence || is_void(&record, blocks) {
                 continue;
@@ -150,28 +203,38 @@ pub(super) fn judge(
             if later > 0 {
                 verdict.until = verdict.until.max(dies);
             }
+            let has_younger = younger.is_some();
             younger = Some(record.version.timestamp);
             let has_key = !record.kind.is_large()
                 || LargeHead::read(record.value).is_some_and(|head| head.key_outside == 0);
             let shrinks = expired && has_key && record.kind != RecordKind::Tombstone;
-            let has_younger = verdict.kept.len() > begin;
-            if let Some(before) = verdict.kept.last_mut().filter(|_| has_younger) {
+            if verdict.kept.len() > begin
+                && let Some(before) = verdict.kept.last_mut()
+            {
                 before.has_older = true;
             }
-            let has_older = false;
+            let is_of_run = gathering.records[at].is_of_run && !behind_chain;
+            if loose.is_some() && is_of_run && !leaves(at) {
+                staying.push(at);
+                continue;
+            }
+            let (has_older, is_loose) = (false, is_youngest(at));
             verdict.kept.push(KeptRecord {
                 at,
                 name,
                 has_younger,
                 has_older,
                 shrinks,
+                is_loose,
                 later,
                 dies,
             });
         }
         let youngest = verdict.kept.get(begin).map(|kept| kept.at);
         let first = versions.iter().map(|&(_, _, at)| at).min().unwrap_or(0);
-        verdict.keys.push(JudgedKey { name, youngest, first });
+        let stays =
+            loose.is_some() && !versions.iter().any(|&(_, _, at)| is_youngest(at) && leaves(at));
+        verdict.keys.push(JudgedKey { name, youngest, first, stays });
     }
     // Of a whole bucket, those come last of which memory knows nothing: whoever looks for them begins there.
     verdict.kept.sort_by_cached_key(|kept| {
@@ -182,6 +245,7 @@ pub(super) fn judge(
     for (kept, number) in verdict.kept.iter().zip(0..) {
         verdict.numbers[kept.at] = number;
     }
+    staying.into_iter().for_each(|at| verdict.numbers[at] = STAYS);
     verdict.tombstones.sort_unstable();
     debug_assert!(verdict.kept.len() <= gathering.records.len());
     verdict

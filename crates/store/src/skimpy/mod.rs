@@ -30,6 +30,7 @@ mod hints;
 mod jobs;
 mod keep;
 mod long;
+mod loose;
 mod parts;
 mod put;
 mod reads;
@@ -39,6 +40,7 @@ mod scan;
 mod spaces;
 mod stats;
 mod tail;
+mod tail_pages;
 mod translations;
 mod victim;
 mod work;
@@ -193,7 +195,8 @@ impl Skimpy {
     }
 
     fn buffer_bytes(&self) -> u64 {
-        self.core.kit.volume.memory_bytes() + self.core.kit.staging.bytes()
+        let FrugalContents { kit, tail_pages, .. } = &self.core;
+        kit.volume.memory_bytes() + kit.staging.bytes() + tail_pages.memory_bytes()
     }
 
     fn serving(&mut self) -> ServingWalks<'_> {

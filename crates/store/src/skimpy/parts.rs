@@ -25,7 +25,7 @@ use super::chain::{Gathering, is_in_place, is_void};
 use super::collect::MOST_FAILURES;
 use super::contents::FrugalContents;
 use super::futile::Futile;
-use super::keep;
+use super::keep::{self, Leaving};
 use super::reads::{Owner, PartsFor, ServingWalks};
 use super::victim::read_on;
 use crate::kit::blocks::{BlockState, Blocks};
@@ -487,7 +487,7 @@ impl PartsCollector {
     fn leave(&mut self, block: BlockId, gathering: &Gathering, serving: &mut ServingWalks<'_>) {
         let Some(walk) = &mut self.walk else { return };
         let bucket = gathering.bucket;
-        let verdict = keep::judge(gathering, None, false, serving.core);
+        let verdict = keep::judge(gathering, Leaving::Nothing, false, serving.core);
         let mut died = Vec::new();
         for kept in verdict.kept() {
             let gathered = &gathering.records[kept.at];
@@ -576,7 +576,7 @@ impl PartsWalk {
     /// What of a block lives, as far as it is of one bucket.
     fn look(&mut self, gathering: &Gathering, core: &FrugalContents) {
         let blocks = &core.kit.volume.blocks;
-        for kept in keep::judge(gathering, None, false, core).kept() {
+        for kept in keep::judge(gathering, Leaving::Nothing, false, core).kept() {
             let record = gathering.record(&gathering.records[kept.at]);
             let Some(head) = head_of(&record).filter(|_| !kept.shrinks) else { continue };
             let pages = pages_in(self.block, &head, blocks);

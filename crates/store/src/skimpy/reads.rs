@@ -18,7 +18,7 @@ use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 
 use super::buckets::Buckets;
 use super::chain::{Gathering, Search, SoughtKey, Start, is_void};
-use super::contents::{FrugalContents, key_id};
+use super::contents::{FrugalContents, gathering_rule, key_id};
 use super::translations::{Name, Youngest};
 use crate::api::{Latest, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
@@ -255,7 +255,8 @@ impl ServingWalks<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let FrugalContents { kit, buckets, translations, hints, spaces, .. } = &mut *self.core;
+        let FrugalContents { kit, buckets, translations, hints, spaces, tail_pages, .. } =
+            &mut *self.core;
         loop {
             if core::mem::take(&mut walk.anew) {
                 (walk.began, walk.retired) = (buckets.now(), buckets.retired());
@@ -271,8 +272,8 @@ impl ServingWalks<'_> {
                         key.search = Search::new(key.search.bucket, key.at, start, buckets);
                     }
                     Task::Bucket(_, gathering) => {
-                        let mark = spaces.marks.collection();
-                        *gathering = Gathering::new(gathering.bucket, None, mark, buckets);
+                        let rule = gathering_rule(gathering.bucket, buckets, translations, spaces);
+                        *gathering = Gathering::new(gathering.bucket, None, rule, buckets);
                         gathering.from_memory = is_in_memory(gathering.head, &kit.volume);
                     }
                 }
@@ -290,11 +291,13 @@ impl ServingWalks<'_> {
                 self.reads.free.push(slot);
                 return self.finish(walk);
             };
-            let Some(bytes) = kit.volume.page_in_group(PageId(page)) else {
+            let in_group = kit.volume.page_in_group(PageId(page));
+            let trusted = in_group.is_some();
+            let Some(bytes) = in_group.or_else(|| tail_pages.get(PageId(page), blocks)) else {
                 self.reads.walks[slot as usize] = Some(walk);
                 return self.reads.pages.wait(PageId(page), slot, &mut kit.volume);
             };
-            let looked = look(&mut walk.task, bytes, true, buckets, blocks, &mut kit.buffers);
+            let looked = look(&mut walk.task, bytes, trusted, buckets, blocks, &mut kit.buffers);
             if let Err(reason) = looked {
                 self.reads.free.push(slot);
                 return self.failed(walk, StoreError::Corrupt { page, reason });

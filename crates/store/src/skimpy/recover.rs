@@ -22,17 +22,19 @@ use std::time::Duration;
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, Timestamp, is_planted};
 
-use super::buckets::{Buckets, RecordPlace};
+use super::buckets::{Beginning, Buckets, RecordPlace};
 use super::chain::is_void;
 use super::checkpoint::{self, CheckpointContent, Checkpointer};
 use super::collect::TailCollector;
-use super::contents::{FrugalContents, FrugalCounts};
+use super::contents::{FrugalContents, FrugalCounts, name_of};
 use super::epochs::WholeRewritings;
 use super::hints::Hints;
 use super::long::LongChains;
+use super::loose::{LooseVersion, LooseVersions};
 use super::reads::PendingReads;
 use super::scan::Scans;
 use super::spaces::{Fence, FencedSpaces};
+use super::tail_pages::TailPages;
 use super::translations::Translations;
 use super::{Skimpy, SkimpyConfig};
 use crate::error::StoreError;
@@ -107,7 +109,8 @@ struct Recovery {
     spaces: FencedSpaces,
     buckets: Option<Buckets>,
     chains: Vec<Chain>,
-    older: BTreeMap<u32, Vec<RecordPlace>>,
+    older: BTreeMap<u32, Vec<Beginning>>,
+    loose: LooseVersions,
     /// By bucket: copies of chains that are not complete, the last one last.
     copies: BTreeMap<u32, Vec<ChainCopies>>,
     sequence: u64,
@@ -142,6 +145,7 @@ pub(super) fn open(
         buckets: None,
         chains: Vec::new(),
         older: BTreeMap::new(),
+        loose: LooseVersions::default(),
         copies: BTreeMap::new(),
         sequence: 0,
         pages: vec![0; blocks],
@@ -329,14 +333,19 @@ impl Recovery {
         };
         for bucket in 0..buckets.count() {
             let head = buckets.head(bucket);
-            let older = buckets.older(bucket).iter().copied().filter(|place| is_there(place.page));
-            let older: Vec<RecordPlace> = older.collect();
+            let older = buckets.older(bucket).iter().copied().filter(|one| is_there(one.page()));
+            let older: Vec<Beginning> = older.collect();
             if head != NO_PAGE || !older.is_empty() {
                 let head = if head != NO_PAGE && is_there(head) { head } else { NO_PAGE };
                 buckets.restore(bucket, head, Vec::new());
                 if !older.is_empty() {
                     self.older.insert(bucket, older);
                 }
+            }
+        }
+        for (version, exact) in content.loose {
+            if is_there(version.page) {
+                self.loose.restore(version, exact);
             }
         }
         // What a scan would find again is noted there.
@@ -512,6 +521,16 @@ impl Recovery {
         (self.records, self.record_bytes) = (self.records + 1, self.record_bytes + bytes as u64);
         let bucket = buckets.of(record.hash);
         buckets.raise_youngest(bucket, record.version.timestamp);
+        let seed = self.seed.unwrap_or_default();
+        if links.kind.is_loose() {
+            let name = name_of(record, seed);
+            let (version, page) = (record.version, place.page);
+            return self.loose.found(LooseVersion { name, version, page }, links);
+        }
+        if !self.loose.is_empty() {
+            let name = name_of(record, seed);
+            self.loose.found_in_chain(name, record.version, links);
+        }
         if links.kind.is_put() {
             return self.linked(bucket, place, links);
         }
@@ -553,7 +572,7 @@ impl Recovery {
             links.next == head || (skips && (links.prior == head || is_planted!(TrustsSkips)));
         if !goes_on && head != NO_PAGE {
             let older = self.older.entry(bucket).or_default();
-            older.insert(0, RecordPlace { page: head, slot: chain.slot });
+            older.insert(0, Beginning::Chain(RecordPlace { page: head, slot: chain.slot }));
         }
         chain.slot = place.slot;
         buckets.restore(bucket, place.page, Vec::new());
@@ -601,8 +620,9 @@ impl Recovery {
         Ok(())
     }
 
-    /// The buckets with all their beginnings.
-    fn beginnings(&mut self) -> Buckets {
+    /// The buckets with all their beginnings. Loose versions have their translations, as far as there are
+    /// places.
+    fn beginnings(&mut self, translations: &mut Translations) -> Buckets {
         let bits = Buckets::bits_for(self.config.keys, self.config.keys_per_bucket);
         let mut buckets = self.buckets.take().unwrap_or_else(|| Buckets::new(bits));
         let (mut older, copies) =
@@ -612,11 +632,15 @@ impl Recovery {
             // ChainCopies may lie in the head's page, behind it: it is named by its slot.
             let head = buckets.head(bucket);
             if head != NO_PAGE {
-                older
-                    .insert(0, RecordPlace { page: head, slot: self.chains[bucket as usize].slot });
+                let slot = self.chains[bucket as usize].slot;
+                older.insert(0, Beginning::Chain(RecordPlace { page: head, slot }));
                 buckets.restore(bucket, NO_PAGE, Vec::new());
             }
-            older.extend(all.iter().rev().map(|copies| copies.newest));
+            older.extend(all.iter().rev().map(|copies| Beginning::Chain(copies.newest)));
+        }
+        let loose = core::mem::take(&mut self.loose);
+        for lost in loose.settle(|name, youngest| translations.restore(name, youngest)) {
+            older.entry(buckets.of(lost.name.hash)).or_default().push(Beginning::Loose(lost));
         }
         self.scars.iter().for_each(|&page| buckets.add_scar(page));
         for (bucket, older) in older {
@@ -634,8 +658,9 @@ impl Recovery {
         complete: Vec<BlockId>,
         old: &[BlockId],
     ) -> (Skimpy, RecoveryReport) {
-        let mut buckets = self.beginnings();
         let config = self.config;
+        let mut translations = Translations::new(config.translations(), config.loose);
+        let mut buckets = self.beginnings(&mut translations);
         let seed = self.seed.unwrap_or(config.seed);
         let mut report = self.report;
         report.keys = self.records;
@@ -670,10 +695,11 @@ impl Recovery {
             },
             spaces,
             buckets,
-            translations: Translations::new(config.translations()),
+            translations,
             hints: Hints::new(config.hints()),
             staged: BTreeMap::new(),
             log: log.into(),
+            tail_pages: TailPages::default(),
             wholes,
             long_chains: LongChains::default(),
             records: self.records,

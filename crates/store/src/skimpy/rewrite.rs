@@ -147,7 +147,8 @@ fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalConte
     volume.blocks.clean_count() >= blocks && volume.blocks.free_count() >= blocks + leave
 }
 
-/// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one.
+/// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one. Loose
+/// versions stay loose.
 pub(super) fn append_whole(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -155,14 +156,19 @@ pub(super) fn append_whole(
 ) {
     let mut newest: BTreeMap<Name, Youngest> =
         verdict.keys().map(|key| (key.name, Youngest::NONE)).collect();
+    let mut loose: BTreeMap<Name, Youngest> = BTreeMap::new();
+    for kept in verdict.kept().filter(|kept| kept.is_loose) {
+        loose.insert(kept.name, append_loose(gathering, kept, core));
+    }
     let mut head = NO_PAGE;
-    let count = verdict.count();
+    let count = verdict.count() - loose.len();
     // Without copies it begins, at the earliest, in the open block.
     core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
-    for (number, kept) in verdict.kept().enumerate() {
+    for (number, kept) in verdict.kept().filter(|kept| !kept.is_loose).enumerate() {
         let links = Links {
             next: head,
             prior: newest.get(&kept.name).map_or(NO_PAGE, |known| known.page),
+            loose_prior: false,
             kind: LinkKind::of_copy(number, count),
             bits: core.buckets.bits(),
         };
@@ -174,16 +180,17 @@ pub(super) fn append_whole(
         newest.insert(kept.name, youngest);
     }
     core.buckets.rewritten(gathering.bucket, head);
-    for (name, youngest) in newest {
-        core.translations.update(name, youngest);
+    for &JudgedKey { name, .. } in verdict.keys().filter(|key| !key.stays) {
+        let youngest = loose.get(&name).or_else(|| newest.get(&name)).copied();
+        core.translations.update(name, youngest.unwrap_or(Youngest::NONE));
     }
     let all = 0..gathering.records.len();
     forget(gathering, verdict, all, core);
     core.counts.rewritten_buckets += 1;
 }
 
-/// Appends what is kept in a block, the oldest first, in front of the chain. What lies there is the
-/// chain's end: the block is the log's tail.
+/// Appends what is kept in a block, the oldest first, in front of the chain; what is loose stays so. What
+/// lies there is the chain's end: the block is the log's tail.
 pub(super) fn append_moved(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -201,17 +208,22 @@ pub(super) fn append_moved(
         if !is_own(kept.at, core) {
             continue;
         }
+        if kept.is_loose {
+            moved.insert(kept.name, append_loose(gathering, kept, core));
+            continue;
+        }
         let (younger, older) = (kept.has_younger, kept.has_older);
         let kind = if younger || !is_whole { LinkKind::Flagged } else { LinkKind::Youngest };
         let prior = if younger || older || !is_whole { UNKNOWN_PAGE } else { NO_PAGE };
-        let links = Links { next: head, prior, kind, bits: core.buckets.bits() };
+        let bits = core.buckets.bits();
+        let links = Links { next: head, prior, loose_prior: false, kind, bits };
         let copy = append(gathering, kept, links, core);
         head = copy.page;
         moved.insert(kept.name, copy);
     }
     let first = geometry.page(block, 0).0;
     core.buckets.moved(bucket, head, first..first + geometry.pages_per_block);
-    for &JudgedKey { name, youngest, first } in verdict.keys() {
+    for &JudgedKey { name, youngest, first, .. } in verdict.keys().filter(|key| !key.stays) {
         let youngest = youngest.map_or(Youngest::NONE, |at| {
             if is_own(at, core) {
                 return Youngest { exact: is_whole, ..moved[&name] };
@@ -226,8 +238,8 @@ pub(super) fn append_moved(
     forget(gathering, verdict, own.into_iter(), core);
 }
 
-/// Appends what is kept of some records, whose pages could not be programmed, in front of the chain.
-/// What was behind them are further beginnings, as after a crash.
+/// Appends what is kept of some records, whose pages could not be programmed, in front of the chain, loose ones
+/// as well. What was behind them are further beginnings, as after a crash.
 pub(super) fn append_displaced(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -236,9 +248,12 @@ pub(super) fn append_displaced(
 ) {
     let bucket = gathering.bucket;
     // Several blocks may have failed, with others between them.
-    let behind = (1..gathering.records.len())
-        .filter(|&at| is_displaced(at - 1) && !is_displaced(at))
-        .map(|at| gathering.records[at].place);
+    let of_chain = (0..gathering.records.len()).filter(|&at| !gathering.records[at].is_loose);
+    let of_chain: Vec<usize> = of_chain.collect();
+    let behind = of_chain
+        .windows(2)
+        .filter(|pair| is_displaced(pair[0]) && !is_displaced(pair[1]))
+        .map(|pair| gathering.records[pair[1]].place);
     let behind: Vec<RecordPlace> = behind.collect();
     let (mut head, mut moved) = (core.buckets.head(bucket), BTreeMap::new());
     for kept in verdict.kept().filter(|kept| is_displaced(kept.at)) {
@@ -246,14 +261,18 @@ pub(super) fn append_displaced(
         let copy = append(
             gathering,
             kept,
-            Links { next: head, prior, kind, bits: core.buckets.bits() },
+            Links { next: head, prior, loose_prior: false, kind, bits: core.buckets.bits() },
             core,
         );
         head = copy.page;
         moved.insert(kept.name, copy);
     }
     core.buckets.displaced(bucket, head, &behind);
-    for &JudgedKey { name, youngest, .. } in verdict.keys() {
+    for &JudgedKey { name, youngest, stays, .. } in verdict.keys() {
+        if stays {
+            core.translations.mistrust(name);
+            continue;
+        }
         let youngest = youngest.map_or(Youngest::NONE, |at| {
             let gathered = &gathering.records[at];
             match moved.get(&name).filter(|_| is_displaced(at)) {
@@ -301,6 +320,10 @@ pub(super) fn has_room_for(
     has_room(kept.map(|kept| kept_bytes(gathering, kept)), 0, core)
 }
 
+fn append_loose(gathering: &Gathering, kept: &KeptRecord, core: &mut FrugalContents) -> Youngest {
+    core.append_loose_copy(&gathering.record(&gathering.records[kept.at]), kept.name)
+}
+
 fn append(
     gathering: &Gathering,
     kept: &KeptRecord,
@@ -332,7 +355,7 @@ fn forget(
     for at in places {
         let record = record(at);
         let kept = verdict.of(at);
-        if kept.is_none() {
+        if kept.is_none() && !verdict.stays_at(at) {
             core.counts.dropped_records += 1;
             core.counts.dropped_tombstones += u64::from(verdict.forgets_at(at));
         }
@@ -387,6 +410,7 @@ mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
+    use super::super::keep::Leaving;
     use super::super::work::looks_of;
     use super::super::{Skimpy, SkimpyConfig, keep};
     use super::*;
@@ -434,7 +458,7 @@ mod tests {
         assert_eq!(gathering.records.len() as u64, versions);
         let tail = core.log[0];
         looks_of(|| {
-            let verdict = keep::judge(&gathering, Some(tail), true, core);
+            let verdict = keep::judge(&gathering, Leaving::Block(tail), true, core);
             assert_eq!(verdict.count() as u64, versions, "all of them are wanted");
             append(&gathering, &verdict, tail, core);
         })

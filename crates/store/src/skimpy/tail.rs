@@ -14,7 +14,7 @@
 //! that a crash may take. The second is the block's business: it is erased when everything that was
 //! appended before is durable.
 
-use timestone_flash::PageId;
+use timestone_flash::BlockId;
 use timestone_types::{Timestamp, is_planted};
 
 use super::contents::FrugalContents;
@@ -93,23 +93,40 @@ fn of_name(record: &Record<'_>, name: Name, page: u32, core: &FrugalContents) ->
     if superseded { TailFate::Dead } else { TailFate::Asks }
 }
 
-/// Appends records that move in front of their bucket's chain. There is room for all of them.
-pub(super) fn append(bucket: u32, records: &[TailRecord], core: &mut FrugalContents) {
+/// Appends records that move, in front of their bucket's chain; those that are loose and were asked for
+/// lately stay loose. There is room for all of them. All that the bucket has in the block beside them is dead.
+pub(super) fn append(
+    bucket: u32,
+    records: &[TailRecord],
+    block: BlockId,
+    core: &mut FrugalContents,
+) {
     let mark = core.spaces.marks.collection();
-    let mut head = core.buckets.head(bucket);
-    let block = core.kit.volume.blocks.of(PageId(records[0].page));
+    let before = core.buckets.head(bucket);
+    let mut head = before;
     for one in records {
         let mut record = one.record();
         // Nobody reads before a version that is at or below the watermark.
         let is_passed = record.version.timestamp <= mark;
+        if record.is_loose() && (!is_passed || core.translations.is_used(one.name)) {
+            let copy = core.append_loose_copy(&record, one.name);
+            core.translations.update(one.name, copy);
+            continue;
+        }
         let prior = if is_passed { NO_PAGE } else { UNKNOWN_PAGE };
-        let bits = core.buckets.bits();
-        record.links = Some(Links { next: head, prior, kind: LinkKind::Youngest, bits });
+        let (bits, kind) = (core.buckets.bits(), LinkKind::Youngest);
+        record.links = Some(Links { next: head, prior, loose_prior: false, kind, bits });
         let copy = core.append_copy(&record, one.name);
         head = copy.page;
         core.translations.update(one.name, copy);
     }
     let geometry = core.kit.volume.geometry();
     let first = geometry.page(block, 0).0;
-    core.buckets.moved(bucket, head, first..first + geometry.pages_per_block);
+    // The tail has the ends of chains alone: one that begins there has nothing elsewhere.
+    if head == before && core.begins_in(bucket, block) {
+        head = NO_PAGE;
+    }
+    if head != before {
+        core.buckets.moved(bucket, head, first..first + geometry.pages_per_block);
+    }
 }

@@ -16,7 +16,7 @@
 //!
 //! Invariant: an entry is true. Whoever links or rewrites a record of a key tells.
 
-use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version};
+use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
 use crate::layout::{NO_PAGE, Record, UNKNOWN_PAGE};
 
@@ -33,6 +33,9 @@ const TAKEN: u8 = 1;
 const TOMBSTONE: u8 = 2;
 const MAY_EXPIRE: u8 = 4;
 const EXACT: u8 = 8;
+const LOOSE: u8 = 16;
+/// Places of a set whose versions may be loose, at most: the others can be taken by other keys.
+const MOST_LOOSE: usize = 12;
 
 /// What a key is known by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -51,8 +54,11 @@ pub(super) struct Youngest {
     pub(super) page: u32,
     pub(super) tombstone: bool,
     pub(super) may_expire: bool,
-    /// No other record of the key is in front of it in the chain.
+    /// No other record of the key is in front of it in the chain. Of a loose one: no record of the chain is
+    /// younger than one that the prior pointers from there lead to.
     pub(super) exact: bool,
+    /// No chain leads there.
+    pub(super) loose: bool,
 }
 
 impl Youngest {
@@ -63,6 +69,7 @@ impl Youngest {
         tombstone: true,
         may_expire: false,
         exact: true,
+        loose: false,
     };
 
     /// By its record in a page.
@@ -73,6 +80,7 @@ impl Youngest {
             tombstone: record.kind.is_tombstone(),
             may_expire: !record.expires_at.is_never(),
             exact,
+            loose: record.is_loose(),
         }
     }
 
@@ -82,6 +90,7 @@ impl Youngest {
             | mark(self.tombstone, TOMBSTONE)
             | mark(self.may_expire, MAY_EXPIRE)
             | mark(self.exact, EXACT)
+            | mark(self.loose, LOOSE)
     }
 }
 
@@ -128,6 +137,7 @@ impl Entry {
             tombstone: marks & TOMBSTONE != 0,
             may_expire: marks & MAY_EXPIRE != 0,
             exact: marks & EXACT != 0,
+            loose: marks & LOOSE != 0,
         }
     }
 
@@ -214,7 +224,10 @@ impl Set {
 
     /// A place for a key that has none, and how often it is used; nothing while all others are used more.
     fn place(&self, name: Name) -> Option<(usize, u8)> {
-        let least = (0..WAYS).min_by_key(|&at| (self.marks[at] & TAKEN, self.uses[at]))?;
+        // Nothing else leads to a loose version.
+        let may_go = |&at: &usize| self.marks[at] & LOOSE == 0 || is_planted!(EvictsLoose);
+        let all = (0..WAYS).filter(may_go);
+        let least = all.min_by_key(|&at| (self.marks[at] & TAKEN, self.uses[at]))?;
         let uses = self.askers[Self::asker(name)];
         let is_free = self.marks[least] & TAKEN == 0 || self.uses[least] <= uses;
         is_free.then_some((least, uses))
@@ -231,6 +244,8 @@ impl Set {
 /// The cache.
 pub(super) struct Translations {
     sets: Vec<Set>,
+    /// Places of a set whose versions may be loose.
+    most_loose: usize,
     /// What lies in the log's tail is older.
     horizon: Timestamp,
     pub(super) hits: u64,
@@ -238,11 +253,12 @@ pub(super) struct Translations {
 }
 
 impl Translations {
-    /// Of about so many keys, but some.
-    pub(super) fn new(most: usize) -> Self {
+    /// Of about so many keys, but some. `loose`: versions may be loose.
+    pub(super) fn new(most: usize, loose: bool) -> Self {
         let sets = most.div_ceil(WAYS).clamp(1, u32::MAX as usize);
         let sets = (0..sets).map(|_| Set::empty()).collect();
-        Self { sets, horizon: Timestamp::ZERO, hits: 0, misses: 0 }
+        let most_loose = if loose { MOST_LOOSE } else { 0 };
+        Self { sets, most_loose, horizon: Timestamp::ZERO, hits: 0, misses: 0 }
     }
 
     /// Bytes of memory.
@@ -251,9 +267,12 @@ impl Translations {
     }
 
     fn set_of(&self, name: Name) -> usize {
-        let mixed = (name.hash.0 ^ (u64::from(name.check) << 17) ^ u64::from(name.keyspace.get()))
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((u128::from(mixed) * self.sets.len() as u128) >> 64) as usize
+        self.set_at(name.hash)
+    }
+
+    /// Sets are in the order of hashes: so the keys of a bucket have theirs in few of them.
+    fn set_at(&self, hash: KeyHash) -> usize {
+        ((u128::from(hash.0) * self.sets.len() as u128) >> 64) as usize
     }
 
     fn place_of(&self, name: Name) -> Option<(&Set, usize)> {
@@ -270,6 +289,49 @@ impl Translations {
     /// none is noted.
     pub(super) fn peek_behind(&self, name: Name) -> Option<(Youngest, Timestamp)> {
         self.place_of(name).map(|(set, at)| (set.youngest(at), set.entries[at].behind))
+    }
+
+    /// Where a key's youngest version is, if that is loose.
+    pub(super) fn loose(&self, name: Name) -> Option<Youngest> {
+        self.peek(name).filter(|known| known.loose)
+    }
+
+    /// Whether a version of a key that is known may become loose, or its successor.
+    pub(super) fn may_be_loose(&self, name: Name) -> bool {
+        let Some((set, at)) = self.place_of(name) else { return false };
+        let loose = set.marks.iter().filter(|&&marks| marks & LOOSE != 0).count();
+        set.marks[at] & LOOSE != 0 || loose < self.most_loose
+    }
+
+    /// Whether a key was asked for lately.
+    pub(super) fn is_used(&self, name: Name) -> bool {
+        self.place_of(name).is_some_and(|(set, at)| set.uses[at] > 0)
+    }
+
+    /// The keys whose hashes are in a range, and whose youngest versions are loose.
+    pub(super) fn loose_among(
+        &self,
+        hashes: core::ops::RangeInclusive<u64>,
+    ) -> impl Iterator<Item = (Name, Youngest)> + '_ {
+        let sets = self.set_at(KeyHash(*hashes.start()))..=self.set_at(KeyHash(*hashes.end()));
+        let places = self.sets[sets].iter().flat_map(|set| (0..WAYS).map(move |at| (set, at)));
+        places
+            .filter(move |&(set, at)| {
+                set.marks[at] & LOOSE != 0 && hashes.contains(&set.hashes[at].0)
+            })
+            .map(|(set, at)| {
+                let entry = &set.entries[at];
+                let (keyspace, hash, check) = (entry.keyspace, set.hashes[at], entry.check);
+                (Name { keyspace, hash, check }, set.youngest(at))
+            })
+    }
+
+    /// Versions that the chain has may be younger than some to which the prior pointers of a loose one
+    /// lead.
+    pub(super) fn mistrust(&mut self, name: Name) {
+        if let Some(known) = self.peek(name) {
+            self.update(name, Youngest { exact: false, ..known });
+        }
     }
 
     /// What the record of a key's youngest version has as *hash next*, if that is known.
@@ -322,8 +384,23 @@ impl Translations {
         let set = self.set_of(name);
         let set = &mut self.sets[set];
         let Some(at) = set.find(name) else { return false };
+        debug_assert!(
+            set.marks[at] & LOOSE == 0
+                || youngest.loose
+                || set.entries[at].version() <= youngest.version
+                || youngest == Youngest::NONE,
+            "a loose version of {name:?} is lost: {:?}, {youngest:?}",
+            set.youngest(at)
+        );
         set.change(at, name, youngest, self.horizon);
         true
+    }
+
+    /// Takes in a loose version that recovery has found; false when there is no place for it.
+    #[must_use]
+    pub(super) fn restore(&mut self, name: Name, youngest: Youngest) -> bool {
+        self.insert(name, youngest);
+        self.loose(name).is_some_and(|known| known.version == youngest.version)
     }
 }
 
@@ -337,12 +414,12 @@ mod tests {
 
     fn at(nanos: u64) -> Youngest {
         let version = Version::new(Timestamp::from_nanos(nanos), ClientId::new(2));
-        Youngest { version, page: nanos as u32, tombstone: false, may_expire: true, exact: true }
+        Youngest { version, page: nanos as u32, may_expire: true, ..Youngest::NONE }
     }
 
     #[test]
     fn what_was_used_least_goes_first() {
-        let mut cache = Translations::new(WAYS);
+        let mut cache = Translations::new(WAYS, true);
         (0..16).for_each(|n| cache.insert(name(n), at(n + 1)));
         (0..16).filter(|&n| n != 5).for_each(|n| assert_eq!(cache.get(name(n)), Some(at(n + 1))));
         cache.insert(name(16), at(17));
@@ -361,7 +438,7 @@ mod tests {
 
     #[test]
     fn keys_that_come_once_leave_those_alone_that_come_again() {
-        let mut cache = Translations::new(WAYS);
+        let mut cache = Translations::new(WAYS, true);
         for n in 0..10_000u64 {
             (0..8).for_each(|hot| ask(&mut cache, hot));
             (0..8).for_each(|other| ask(&mut cache, 100 + n * 8 + other));
@@ -375,7 +452,7 @@ mod tests {
 
     #[test]
     fn an_older_version_is_noted_until_it_is_no_use() {
-        let mut cache = Translations::new(WAYS);
+        let mut cache = Translations::new(WAYS, true);
         cache.set_horizon(Timestamp::from_nanos(100));
         let behind = |cache: &Translations| cache.peek_behind(name(1)).expect("it is there").1;
         for (put, noted) in [(150, 0), (160, 150), (190, 150), (210, 190), (250, 190)] {

@@ -32,7 +32,7 @@ pub(super) struct TailVictim {
     /// gathered.
     pub(super) buckets: BTreeSet<u32>,
     pub(super) under_way: usize,
-    /// By bucket: records that move, and all others that it has there are dead.
+    /// By bucket: records that move, if any; all others that it has there are dead.
     pub(super) moving: BTreeMap<u32, Vec<TailRecord>>,
     /// Records of keys that lie there, and their bytes.
     pub(super) records: u64,
@@ -121,7 +121,8 @@ impl TailVictim {
         self.records += 1;
         self.bytes += record.bytes() as u64;
         self.youngest = self.youngest.max(record.version.timestamp);
-        if self.buckets.contains(&bucket) || core.wholes.is_void_in_tail(bucket) {
+        let is_void = core.wholes.is_void_in_tail(bucket) && !record.is_loose();
+        if self.buckets.contains(&bucket) || is_void {
             return;
         }
         match tail::fate(record, page, core) {
@@ -132,6 +133,10 @@ impl TailVictim {
                 records.push(one);
             }
             TailFate::Dead if !core.begins_in(bucket, self.block) => {}
+            // Somebody has to set the head.
+            TailFate::Dead if core.buckets.older(bucket).is_empty() => {
+                self.moving.entry(bucket).or_default();
+            }
             TailFate::Dead | TailFate::Asks => {
                 self.moving.remove(&bucket);
                 self.buckets.insert(bucket);

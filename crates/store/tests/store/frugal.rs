@@ -50,8 +50,7 @@ pub(crate) fn frugal(config: MftlConfig) -> SkimpyConfig {
 }
 
 /// The fewer buckets, the longer their chains.
-fn frugally<const CRAMPED: bool>(history: Vec<Op>, keys: u64, cache_bytes: u64, blocks: u32) {
-    let config = SkimpyConfig { keys, cache_bytes, ..frugal(config()) };
+fn frugally<const CRAMPED: bool>(history: Vec<Op>, blocks: u32, config: SkimpyConfig) {
     let make = |device, config| SkimpyFactory { device, config };
     let life: Made<_, _, CRAMPED> = Made { media: media(8, blocks), config, make };
     run(history, life.open(), life);
@@ -65,8 +64,11 @@ proptest! {
         history in proptest::collection::vec(ops(), 1..150),
         keys in 1u64..200,
         cached: bool,
+        loose: bool,
     ) {
-        frugally::<false>(history, keys, if cached { 2 << 20 } else { 0 }, 400);
+        let cache_bytes = if cached { 2 << 20 } else { 0 };
+        let config = SkimpyConfig { keys, cache_bytes, loose, ..frugal(config()) };
+        frugally::<false>(history, 400, config);
     }
 
     /// Collection is at work all the time.
@@ -75,8 +77,9 @@ proptest! {
         history in proptest::collection::vec(ops(), 100..500),
         keys in 1u64..200,
         blocks in 36u32..70,
+        loose: bool,
     ) {
-        frugally::<true>(history, keys, 0, blocks);
+        frugally::<true>(history, blocks, SkimpyConfig { keys, loose, ..frugal(config()) });
     }
 }
 
@@ -86,6 +89,7 @@ fn it_behaves() {
     conformance::run(|| skimpy(frugal(config())));
     conformance::run(|| skimpy(SkimpyConfig { cache_bytes: 4 << 20, ..frugal(config()) }));
     conformance::run(|| skimpy(SkimpyConfig { keys: 10, ..frugal(config()) }));
+    conformance::run(|| skimpy(SkimpyConfig { keys: 10, loose: false, ..frugal(config()) }));
 }
 
 fn churn(seed: u64, blocks: u32, keys: u64, sizes: Vec<usize>) -> Churn<Skimpy> {
@@ -173,7 +177,18 @@ pub(crate) fn open(media: &MemoryMedia) -> (Driver<Skimpy>, RecoveryReport) {
 
 /// A store for so many keys.
 pub(crate) fn open_for(media: &MemoryMedia, keys: u64) -> (Driver<Skimpy>, RecoveryReport) {
-    let config = SkimpyConfig { keys, ..frugal(config()) };
+    open_with(media, SkimpyConfig { keys, ..frugal(config()) })
+}
+
+/// A store for so many keys, all versions of which are in chains.
+pub(crate) fn open_chained(media: &MemoryMedia, keys: u64) -> (Driver<Skimpy>, RecoveryReport) {
+    open_with(media, SkimpyConfig { keys, loose: false, ..frugal(config()) })
+}
+
+pub(crate) fn open_with(
+    media: &MemoryMedia,
+    config: SkimpyConfig,
+) -> (Driver<Skimpy>, RecoveryReport) {
     let (store, report) = Skimpy::open(Box::new(media.open()), config).expect("opens");
     (Driver::new(store), report)
 }

@@ -6,7 +6,7 @@ use timestone_store::prelude::*;
 use timestone_store::{Figure, Lookup, ReadOutcome, ReadToken, Skimpy, StoreError, StoreEvent};
 
 use crate::driver::{Driver, Got, SPACE, at, media};
-use crate::frugal::{open, open_for, programmed};
+use crate::frugal::{open_chained, programmed};
 
 const BLOCKS: u32 = 40;
 const KEY: &[u8] = b"key";
@@ -38,7 +38,7 @@ fn copies_since(media: &MemoryMedia, before: &[PageId]) -> Vec<PageId> {
 
 fn put_together() -> PutTogether {
     let media = media(8, BLOCKS);
-    let (mut driver, _) = open(&media);
+    let (mut driver, _) = open_chained(&media, 2);
     for version in [10, 15, 20, 30] {
         driver.put(KEY, version, &[version as u8; PAGE_LONG]);
     }
@@ -47,7 +47,7 @@ fn put_together() -> PutTogether {
     let pages = programmed(&media, BLOCKS);
     let lost = page_of(&media, &pages, 15).expect("it was written");
     media.set_page(lost, &[0; 4096]);
-    let (mut driver, _) = open(&media);
+    let (mut driver, _) = open_chained(&media, 2);
     driver.pumps(200);
     driver.sync();
     let copies = copies_since(&media, &pages);
@@ -72,7 +72,7 @@ fn a_rewriting_that_was_cut_is_done_again_and_comes_to_an_end() {
         let media = whole.media.copy();
         let gone = |at: &usize| lost & (1 << at) != 0;
         (0..3).filter(gone).for_each(|at| media.set_page(whole.copies[at], &[0; 4096]));
-        let (mut driver, _) = open(&media);
+        let (mut driver, _) = open_chained(&media, 2);
         check(&mut driver, &format!("{lost:03b} at once"));
         driver.pumps(300);
         let rewritten = driver.store.stats();
@@ -95,7 +95,7 @@ fn copies_beside_pieces_that_a_checkpoint_knows_are_not_the_youngest() {
     let once = put_together();
     once.copies[1..].iter().for_each(|&page| once.media.set_page(page, &[0; 4096]));
     let before = programmed(&once.media, BLOCKS);
-    let (mut driver, _) = open(&once.media);
+    let (mut driver, _) = open_chained(&once.media, 2);
     driver.store.checkpoint_now();
     driver.pump();
     driver.checkpoint_done();
@@ -108,7 +108,7 @@ fn copies_beside_pieces_that_a_checkpoint_knows_are_not_the_youngest() {
         let media = once.media.copy();
         let gone = |at: &usize| lost & (1 << at) != 0;
         (0..3).filter(gone).for_each(|at| media.set_page(copies[at], &[0; 4096]));
-        let (mut driver, report) = open(&media);
+        let (mut driver, report) = open_chained(&media, 2);
         assert!(report.checkpoint.is_some(), "{report:?}");
         check(&mut driver, &format!("{lost:03b} at once"));
         driver.pumps(300);
@@ -123,7 +123,7 @@ fn deletions_that_took_the_last_blocks_can_be_collected() {
     let large = [(64, 200, 5000), (90, 200, 12_000), (120, 100, 40_000), (160, 100, 150_000)];
     for (blocks, keys, size) in small.into_iter().chain(large) {
         let media = media(8, blocks);
-        let (mut driver, _) = open_for(&media, keys);
+        let (mut driver, _) = open_chained(&media, keys);
         let (mut stored, mut waited) = (0u64, 0);
         while waited < 50 {
             match driver.try_put(&stored.to_be_bytes(), 10, &vec![7; size]) {
@@ -172,7 +172,7 @@ fn deletions_that_took_the_last_blocks_can_be_collected() {
 #[test]
 fn buckets_are_put_together_after_a_restart_and_an_idle_store_rests() {
     let PutTogether { media, .. } = put_together();
-    let (mut driver, _) = open(&media);
+    let (mut driver, _) = open_chained(&media, 2);
     driver.pumps(300);
     let now = driver.now;
     let deadline = driver.store.next_deadline();
@@ -182,7 +182,7 @@ fn buckets_are_put_together_after_a_restart_and_an_idle_store_rests() {
 /// What a read at 15 comes to that begins some turns after the restart, and that the watermark overtakes
 /// while the bucket is put together: `None` when it is told that it is too old.
 fn overtaken(media: &MemoryMedia, turns: usize, counts: bool) -> Option<u64> {
-    let (mut driver, _) = open(media);
+    let (mut driver, _) = open_chained(media, 2);
     driver.pumps(turns);
     let token = ReadToken(1);
     if counts {

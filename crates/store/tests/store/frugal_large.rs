@@ -163,7 +163,7 @@ const MIXES: [Mix; 6] = [
     // All of them expire, and nothing says so.
     Mix { blocks: 64, keys: 1000, sizes: LARGE, deletes: 0, expiring: 100, lag: 1 },
     Mix {
-        blocks: 90,
+        blocks: 70,
         keys: 40,
         sizes: &[100, 900, 5000, 30_000],
         deletes: 20,

@@ -12,6 +12,7 @@ mod fence_traces;
 mod frugal;
 mod frugal_cuts;
 mod frugal_large;
+mod frugal_loose;
 mod frugal_tail;
 mod inspect;
 mod layered;

@@ -1,0 +1,121 @@
+//! Loose versions while a store is recovered: which of them nothing but memory led to.
+//!
+//! ```text
+//!   checkpoint, log in its order ─► by key: the youngest loose version ─► a translation
+//!                                     └─ what led to it is lost, or no place for it ─► a beginning
+//! ```
+//!
+//! A loose version is its key's youngest until a record leads to it: a younger one, loose or of the
+//! chain, whose prior pointer names its page; or until it is written again in the chain. Where the
+//! record that led there was lost, both are looked for: the older one becomes a beginning of its bucket.
+//!
+//! What must not happen: a version is forgotten to which the lost record led.
+
+use std::collections::BTreeMap;
+
+use timestone_types::{HashSeed, Version, check_key};
+
+use super::translations::{Name, Youngest};
+use crate::layout::{LinkKind, Links, Record};
+
+/// A loose version of a key, and where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct LooseVersion {
+    pub(super) name: Name,
+    pub(super) version: Version,
+    pub(super) page: u32,
+}
+
+impl LooseVersion {
+    /// Whether it is a record of its page.
+    pub(super) fn is(&self, record: &Record<'_>, seed: HashSeed) -> bool {
+        let Name { keyspace, hash, check } = self.name;
+        record.version == self.version
+            && (record.keyspace, record.hash) == (keyspace, hash)
+            && check_key(seed, keyspace, record.key) == check
+    }
+}
+
+/// A loose version that is its key's youngest.
+#[derive(Clone, Copy, Debug)]
+struct FoundLoose {
+    version: Version,
+    page: u32,
+    exact: bool,
+}
+
+/// All that recovery has found.
+#[derive(Debug, Default)]
+pub(super) struct LooseVersions {
+    youngest: BTreeMap<Name, FoundLoose>,
+    /// Those to which nothing leads any more.
+    lost: Vec<LooseVersion>,
+}
+
+impl LooseVersions {
+    /// A checkpoint knows of one.
+    pub(super) fn restore(&mut self, found: LooseVersion, exact: bool) {
+        let LooseVersion { name, version, page } = found;
+        self.youngest.insert(name, FoundLoose { version, page, exact });
+    }
+
+    /// Whether none is its key's youngest.
+    pub(super) fn is_empty(&self) -> bool {
+        self.youngest.is_empty()
+    }
+
+    /// A loose record, in the order of the log.
+    pub(super) fn found(&mut self, found: LooseVersion, links: Links) {
+        let LooseVersion { name, version, page } = found;
+        let Some(known) = self.youngest.get_mut(&name) else {
+            self.youngest.insert(name, FoundLoose { version, page, exact: true });
+            return;
+        };
+        let before = LooseVersion { name, version: known.version, page: known.page };
+        if version < known.version {
+            return self.lost.push(found);
+        }
+        let is_led_to = version == known.version || leads_to(links, known.page);
+        let exact = known.exact && is_led_to;
+        *known = FoundLoose { version, page, exact };
+        if !is_led_to {
+            self.lost.push(before);
+        }
+    }
+
+    /// A record of the chain of a key, in the order of the log.
+    pub(super) fn found_in_chain(&mut self, name: Name, version: Version, links: Links) {
+        let Some(known) = self.youngest.get_mut(&name) else { return };
+        if version < known.version {
+            known.exact &= links.kind != LinkKind::Flagged;
+            return;
+        }
+        let is_led_to = version == known.version || leads_to(links, known.page);
+        let before = LooseVersion { name, version: known.version, page: known.page };
+        self.youngest.remove(&name);
+        if !is_led_to {
+            self.lost.push(before);
+        }
+    }
+
+    /// Gives each to its translation, if there is a place for it (`translate`); what is left are beginnings
+    /// of its bucket, as are those that are lost.
+    pub(super) fn settle(
+        self,
+        mut translate: impl FnMut(Name, Youngest) -> bool,
+    ) -> Vec<LooseVersion> {
+        let mut lost = self.lost;
+        for (name, FoundLoose { version, page, exact }) in self.youngest {
+            let (tombstone, may_expire, loose) = (false, false, true);
+            let youngest = Youngest { version, page, tombstone, may_expire, exact, loose };
+            if !translate(name, youngest) {
+                lost.push(LooseVersion { name, version, page });
+            }
+        }
+        lost
+    }
+}
+
+fn leads_to(links: Links, page: u32) -> bool {
+    links.loose_prior && links.prior == page
+}
