@@ -205,6 +205,8 @@ pub enum Bug {
     PlacesAtWill,
     /// Collection leaves the index with a large value that nobody needs any more, in a block that it erases.
     LeavesNodes,
+    /// A head that a large value has left in another block counts as none.
+    ForgetsOldHeads,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
     /// The translation layer erases what it has moved before its journal says where to.

@@ -26,7 +26,7 @@ use super::blocks::Blocks;
 use super::key_id::KeyId;
 use super::ledger::Held;
 use super::volume::Volume;
-use super::writer::{StreamId, Writer};
+use super::writer::StreamId;
 use crate::layout::{
     Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
     write_part_header,
@@ -147,6 +147,14 @@ impl Staged {
         u32::from(self.moved.is_none())
     }
 
+    /// Whether there is room for a part.
+    fn may_write_part(&self, volume: &Volume) -> bool {
+        let Volume { writer, blocks, .. } = volume;
+        let has_block = blocks.clean_count() > 0 && blocks.free_count() > self.leave();
+        let has_room = has_block || writer.pages_left(StreamId::Large, blocks) > 0;
+        has_room && !writer.is_behind()
+    }
+
     /// Writes parts, as long as there are any, the device keeps up and the budget lasts.
     fn write_parts(&mut self, budget: &mut u32, volume: &mut Volume) {
         while self.written < self.cut.parts {
@@ -249,11 +257,13 @@ impl Staging {
         first.is_some_and(|staged| staged.ordinal.is_some())
     }
 
-    /// Whether the next pump can do something.
-    pub(crate) fn has_work(&self, writer: &Writer) -> bool {
+    /// Whether the next pump can do something: the device wakes what waits for it.
+    pub(crate) fn has_work(&self, volume: &Volume) -> bool {
+        let ledger = &volume.writer.ledger;
+        let may_link = !self.is_writing();
         self.staged().any(|staged| match staged.ordinal {
-            None => true,
-            Some(ordinal) => writer.ledger.is_synced(StreamId::Large, ordinal),
+            None => staged.may_write_part(volume),
+            Some(ordinal) => may_link && ledger.is_synced(StreamId::Large, ordinal),
         })
     }
 

@@ -37,7 +37,7 @@ use super::space::{Fence, Space, Spaces};
 use crate::kit::blocks::BlockState;
 use crate::kit::ordered::{Walked, Wanted, common};
 use crate::kit::volume::Volume;
-use crate::kit::writer::StreamId;
+use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{
     CHECKPOINT_FIXED as PAGE_FIXED, CHECKPOINT_PAYLOAD as PAYLOAD, PageKind, u16_at, u32_at,
     u64_at, write_checkpoint_page as write_page,
@@ -89,6 +89,12 @@ enum CheckpointPhase {
     Ending {
         ordinal: u64,
     },
+}
+
+/// Whether every stream is durable up to its ordinal.
+fn is_durable(ordinals: [u64; StreamId::ALL.len()], writer: &Writer) -> bool {
+    let durable = |&of: &StreamId| writer.ledger.is_durable(of, ordinals[of as usize]);
+    StreamId::ALL.iter().all(durable)
 }
 
 /// Writes checkpoints.
@@ -162,10 +168,16 @@ impl Checkpointer {
         self.final_done
     }
 
-    /// Whether the next pump can do something.
-    pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == CheckpointPhase::Idle)
-            || matches!(self.phase, CheckpointPhase::Streaming { .. } | CheckpointPhase::Closing)
+    /// Whether the next pump can do something: the device wakes what waits for it.
+    pub(super) fn has_work(&self, writer: &Writer) -> bool {
+        match self.phase {
+            CheckpointPhase::Idle => self.wanted,
+            CheckpointPhase::Streaming { .. } | CheckpointPhase::Closing => !writer.is_behind(),
+            CheckpointPhase::Barrier { ordinals } => is_durable(ordinals, writer),
+            CheckpointPhase::Ending { ordinal } => {
+                writer.ledger.is_durable(StreamId::Checkpoint, ordinal)
+            }
+        }
     }
 
     /// Whether it waits for something to become durable.
@@ -194,10 +206,7 @@ impl Checkpointer {
                 self.stream((space, segment), volume, spaces, victims);
             }
             CheckpointPhase::Barrier { ordinals } => {
-                let durable = StreamId::ALL.iter().all(|&stream| {
-                    volume.writer.ledger.is_durable(stream, ordinals[stream as usize])
-                });
-                if durable {
+                if is_durable(ordinals, &volume.writer) {
                     self.end(volume, victims);
                 }
             }

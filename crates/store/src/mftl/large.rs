@@ -12,7 +12,7 @@
 //! replaced, also when a head moved while its value was staged.
 
 use timestone_flash::{PAGE_BYTES, PageId};
-use timestone_types::{Timestamp, Version};
+use timestone_types::{Timestamp, Version, is_planted};
 
 use super::collect::victims::Victims;
 use super::index::{KeyId, Location};
@@ -51,7 +51,7 @@ pub(super) fn pump(kit: &mut Kit, spaces: &mut Spaces, victims: &mut Victims) {
         };
         release_parts(&staged, &outcome, kit, spaces.marks.collection());
         kit.staging.finish(at, &staged, outcome.pages);
-        leave_victim(&staged, &outcome, kit, victims);
+        leave_victim(&staged, &outcome, (kit, spaces), victims);
     }
     debug_assert!(budget <= PARTS_PER_PUMP, "no more is written than may be");
 }
@@ -75,12 +75,18 @@ fn write_head(
     spaces: &mut Spaces,
 ) -> Option<HeadOutcome> {
     let mut outcome = HeadOutcome { wanted: false, superseded: None, pages: 0 };
+    let watermark = spaces.marks.collection();
     let Some(space) = spaces.get_mut(staged.keyspace) else { return Some(outcome) };
     outcome.wanted = space
         .index
         .chain(staged.id)
         .any(|(version, place)| version == staged.version && place.page() == from);
     if !outcome.wanted {
+        // What was pruned while it was staged is counted as dead, and was never written. Of what a fence
+        // hides nobody knows whether it was counted before.
+        if staged.moved.is_none() && staged.version > space.fence_at(watermark) {
+            space.index.erased(staged.id);
+        }
         return Some(outcome);
     }
     let mut value = kit.buffers.take();
@@ -123,14 +129,26 @@ fn release_parts(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, watermar
 }
 
 /// A value that collection moves has arrived, or came too late.
-fn leave_victim(staged: &Staged, outcome: &HeadOutcome, kit: &mut Kit, victims: &mut Victims) {
+fn leave_victim(
+    staged: &Staged,
+    outcome: &HeadOutcome,
+    (kit, spaces): (&mut Kit, &mut Spaces),
+    victims: &mut Victims,
+) {
     let Some(moved) = &staged.moved else { return };
     debug_assert!(!moved.extents.is_empty(), "a large value had parts");
+    let value = (staged.keyspace, staged.id, staged.version);
     if !outcome.wanted {
-        let value = (staged.keyspace, staged.id, staged.version);
-        return victims.restage_again(moved.victim, value);
+        return victims.restage_again(moved.victim, value, moved.from, &kit.volume);
     }
     let blocks = &mut kit.volume.blocks;
+    if blocks.of(moved.from) == moved.victim {
+        victims.head_left(moved.victim, value, spaces);
+    } else if !is_planted!(ForgetsOldHeads)
+        && let Some(space) = spaces.get_mut(staged.keyspace)
+    {
+        space.index.left_behind(staged.id);
+    }
     for extent in &moved.extents {
         let block = blocks.of(extent.page);
         if blocks.get(block).generation == extent.generation {

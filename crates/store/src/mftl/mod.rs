@@ -314,6 +314,13 @@ impl Mftl {
         self.life.block_failed(error, &mut self.events);
     }
 
+    /// Whether something waits to become durable.
+    fn waits(&self) -> bool {
+        self.collector.victims.waits(&self.kit.volume.writer)
+            || self.checkpointer.waits()
+            || self.kit.staging.waits()
+    }
+
     /// Where the youngest version of a key at or before `at` is.
     #[inline]
     fn find(&mut self, key: KeyRef<'_>, at: Timestamp) -> Result<Found, StoreError> {
@@ -654,11 +661,10 @@ impl Upkeep for Mftl {
             if checkpointer.pump(self.writes.bytes, volume, spaces, victims) {
                 self.events.push(StoreEvent::CheckpointDone);
             }
-            let waits = collector.victims.waits(&volume.writer)
-                || checkpointer.waits()
-                || kit.staging.waits();
-            self.life.make_durable(self.config.delays(), waits, volume);
-            self.life.drain(&kit.staging, || checkpointer.finish(), &mut self.events);
+            let waits = self.waits();
+            self.life.make_durable(self.config.delays(), waits, &mut self.kit.volume);
+            let finished = || self.checkpointer.finish();
+            self.life.drain(&self.kit.staging, finished, &mut self.events);
         }
         let mut serving = Serving::of(self);
         serving.queued();
@@ -684,9 +690,9 @@ impl Upkeep for Mftl {
             return (walks || !self.events.is_empty()).then_some(volume.now());
         }
         let work = walks
-            || self.kit.staging.has_work(writer)
-            || self.collector.victims.has_work()
-            || self.checkpointer.has_work()
+            || self.kit.staging.has_work(volume)
+            || self.collector.victims.has_work(volume, &self.kit.staging)
+            || self.checkpointer.has_work(writer)
             || self.reads.assemblies.has_work()
             || self.spaces.has_work();
         if work || !self.events.is_empty() {
@@ -694,7 +700,9 @@ impl Upkeep for Mftl {
         }
         let flush =
             writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
-        let sync = writer.ledger.sync_deadline(self.config.sync_interval);
+        // What completed at the end of a turn is synced in the next one, if something waits for that.
+        let interval = if self.waits() { Duration::ZERO } else { self.config.sync_interval };
+        let sync = writer.ledger.sync_deadline(interval);
         flush.into_iter().chain(sync).chain(self.life.deadline(volume.now())).min()
     }
 

@@ -359,10 +359,22 @@ impl<'a> Serving<'a> {
                 let pages = &mut *self.reads;
                 self.walks.skipped(walk, &waiter, self.spaces, self.kit, pages);
             }
-            For::Restage(victim) => self.victims.restaged(victim),
+            For::Restage(victim) if self.is_named(&waiter) => self.victims.restaged(victim),
+            For::Restage(victim) => {
+                let value = (waiter.keyspace, waiter.id, waiter.version);
+                self.victims.restage_again(victim, value, waiter.page, &self.kit.volume);
+            }
             For::Key(number) => self.reads.keys.push((number, None)),
             For::DeadParts(_) => {}
         }
+    }
+
+    /// Whether the index still names a version where a waiter has looked for it.
+    fn is_named(&self, waiter: &Waiter) -> bool {
+        self.spaces.get(waiter.keyspace).is_some_and(|space| {
+            let mut chain = space.index.chain(waiter.id);
+            chain.any(|(found, place)| found == waiter.version && place.page() == waiter.page.0)
+        })
     }
 
     /// Lets gets of large values go on that waited for memory, in their order.

@@ -117,6 +117,17 @@ impl TailCollector {
                 && !is_stalled)
             || self.next_to_gather(core).is_some()
             || self.failed.has_work(&core.kit.volume)
+            || (0..self.emptied.len()).any(|at| self.may_erase(at, &core.kit.volume))
+    }
+
+    /// Whether one of the blocks that are empty can be erased now.
+    fn may_erase(&self, at: usize, volume: &Volume) -> bool {
+        let Emptied { block, ordinal, forgets, .. } = self.emptied[at];
+        let durable = volume.writer.ledger.is_durable(StreamId::Hot, ordinal)
+            || is_planted!(ErasesBeforeDurable);
+        // What a tombstone hid has to go before it.
+        let in_order = !forgets || (at == 0 && self.erasing.is_empty());
+        durable && in_order && volume.blocks.get(block).readers == 0
     }
 
     fn circumstances(&self, core: &FrugalContents) -> Circumstances {
@@ -758,15 +769,11 @@ impl TailCollector {
         let volume = &mut core.kit.volume;
         let mut at = 0;
         while at < self.emptied.len() {
-            let Emptied { block, ordinal, forgets, .. } = self.emptied[at];
-            let durable = volume.writer.ledger.is_durable(StreamId::Hot, ordinal)
-                || is_planted!(ErasesBeforeDurable);
-            // What a tombstone hid has to go before it.
-            let in_order = !forgets || (at == 0 && self.erasing.is_empty());
-            if durable && in_order && volume.blocks.get(block).readers == 0 {
-                self.erasing.push(self.emptied.remove(at));
+            if self.may_erase(at, volume) {
+                let emptied = self.emptied.remove(at);
                 core.buckets.retire();
-                volume.erase(block);
+                volume.erase(emptied.block);
+                self.erasing.push(emptied);
             } else {
                 at += 1;
             }

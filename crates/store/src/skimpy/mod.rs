@@ -702,7 +702,7 @@ impl Upkeep for Skimpy {
             return (walks || !self.events.is_empty()).then_some(volume.now());
         }
         let work = walks
-            || self.core.kit.staging.has_work(writer)
+            || self.core.kit.staging.has_work(volume)
             || self.collector.has_work(&self.core)
             || self.checkpointer.has_work(writer, self.collector.state());
         if work || !self.events.is_empty() {

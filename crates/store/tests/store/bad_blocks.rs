@@ -63,6 +63,9 @@ fn medium(pages_per_block: u32, blocks: u32) -> EmulatedMedium {
 
 /// A store on the emulated device.
 trait OnEmulated: Store {
+    /// Turns that it may ask for at one time: what it does then waits for nothing.
+    const TURNS_AT_ONCE: u32;
+
     fn open(medium: &EmulatedMedium) -> Driver<Self>
     where
         Self: Sized;
@@ -70,6 +73,9 @@ trait OnEmulated: Store {
 }
 
 impl OnEmulated for Mftl {
+    // A checkpoint writes 2 of 1024 segments in each.
+    const TURNS_AT_ONCE: u32 = 512 + 50;
+
     fn open(medium: &EmulatedMedium) -> Driver<Self> {
         let config = MftlConfig { packing_delay: Duration::ZERO, ..config() };
         let device = medium.open().expect("opens");
@@ -82,6 +88,8 @@ impl OnEmulated for Mftl {
 }
 
 impl OnEmulated for Skimpy {
+    const TURNS_AT_ONCE: u32 = 50;
+
     fn open(medium: &EmulatedMedium) -> Driver<Self> {
         let config = SkimpyConfig {
             packing_delay: Duration::ZERO,
@@ -253,6 +261,42 @@ impl<S: OnEmulated> World<S> {
         }
     }
 
+    /// Sleeps until the store asks for a turn or the device has completed something, and gives it a turn.
+    /// False when neither will be.
+    fn sleep(&mut self) -> bool {
+        let deadline = self.driver.store.next_deadline().map(|time| time.as_nanos());
+        let Some(next) = deadline.into_iter().chain(self.medium.next_due()).min() else {
+            return false;
+        };
+        self.driver.now = next.max(self.driver.now);
+        self.medium.clock().advance_to(self.driver.now);
+        self.driver.store.pump(at(self.driver.now), &mut self.driver.events);
+        true
+    }
+
+    /// The log wants all of it to be stable. The store's thread sleeps from now on until the store asks
+    /// for a turn, or the device has completed something, until nothing is left to be done. `meanwhile`
+    /// is called before each turn until it says that it has done what it wanted.
+    fn make_stable(&mut self, mut meanwhile: impl FnMut(&mut Self) -> bool) {
+        self.driver.store.begin_batch(self.batch + 1);
+        self.driver.store.sync_soon();
+        self.driver.store.pump(at(self.driver.now), &mut self.driver.events);
+        let end = self.driver.now + 10_000_000_000;
+        let (mut is_done, mut turns) = (false, 0);
+        while self.driver.now < end {
+            is_done = is_done || meanwhile(self);
+            let before = self.driver.now;
+            if !self.sleep() {
+                break;
+            }
+            turns = if self.driver.now > before { 0 } else { turns + 1 };
+            let figures = self.driver.store.figures();
+            assert!(turns < S::TURNS_AT_ONCE, "it turns without end: {figures:?}");
+        }
+        assert_eq!(self.driver.store.stable_batch(), self.batch, "what was put is durable");
+        self.log.clear();
+    }
+
     fn bad_blocks(&self) -> u32 {
         OnEmulated::device(&self.driver.store).stats().bad_blocks
     }
@@ -361,9 +405,13 @@ fn a_program_that_fails_while_a_checkpoint_is_written_delays_the_checkpoint() {
     assert_eq!((report.checkpoint.is_some(), report.keys), (true, KEYS));
 }
 
-/// A store whose thread sleeps until the store asks for a turn or the device has completed something:
-/// a program fails, and what it held moves elsewhere.
-fn rests_while_a_block_is_replaced<S: OnEmulated>(checkpoint: bool) {
+/// A program fails in a store that rests otherwise, and what it held moves elsewhere. Values are of so
+/// many bytes; of the programs and reads that follow, these fail.
+fn rests_while_a_block_is_replaced<S: OnEmulated>(
+    checkpoint: bool,
+    bytes: usize,
+    faults: &[(OpKind, u32)],
+) {
     let mut world = World::<S>::new(FaultRates::default());
     for time in 0..100 {
         world.put(time % KEYS, Some(700));
@@ -371,39 +419,120 @@ fn rests_while_a_block_is_replaced<S: OnEmulated>(checkpoint: bool) {
     }
     world.driver.store.sync_soon();
     (0..50).for_each(|_| world.pump());
-    world.medium.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
-    world.put(1, Some(700));
-    world.driver.store.begin_batch(world.batch + 1);
-    world.driver.store.sync_soon();
-    let end = world.driver.now + 10_000_000_000;
-    let (mut wants_checkpoint, mut turns) = (checkpoint, 0);
-    world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
-    while world.driver.now < end {
-        if core::mem::take(&mut wants_checkpoint) && world.bad_blocks() > 0 {
-            world.driver.store.checkpoint_now();
-        } else {
-            wants_checkpoint = checkpoint && world.bad_blocks() == 0;
-        }
-        let deadline = world.driver.store.next_deadline().map(|time| time.as_nanos());
-        let next = deadline.into_iter().chain(world.medium.next_due()).min();
-        let Some(next) = next else { break };
-        turns = if next > world.driver.now { 0 } else { turns + 1 };
-        assert!(turns < 50, "it turns without end: {:?}", world.driver.store.figures());
-        world.driver.now = next.max(world.driver.now);
-        world.medium.clock().advance_to(world.driver.now);
-        world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
+    for &(kind, nth) in faults {
+        world.medium.inject(Fault::Fail { kind, nth });
     }
-    assert_eq!(world.bad_blocks(), 1);
-    assert_eq!(world.driver.store.stable_batch(), world.batch, "what failed is durable elsewhere");
+    world.put(1, Some(bytes));
+    world.make_stable(|world| {
+        if checkpoint && world.bad_blocks() > 0 {
+            world.driver.store.checkpoint_now();
+        }
+        checkpoint && world.bad_blocks() > 0
+    });
+    assert_eq!((world.bad_blocks(), world.medium.pending_faults()), (1, 0), "{bytes} bytes");
     let is_done = |event: &StoreEvent| matches!(event, StoreEvent::CheckpointDone);
     assert_eq!(world.driver.events.iter().any(is_done), checkpoint);
+    world.check_all();
 }
 
 #[test]
 fn a_store_rests_while_what_could_not_be_programmed_becomes_durable_elsewhere() {
+    use OpKind::{Program, Read};
+
     for checkpoint in [false, true] {
-        rests_while_a_block_is_replaced::<Skimpy>(checkpoint);
+        rests_while_a_block_is_replaced::<Mftl>(checkpoint, 700, &[(Program, 1)]);
+        rests_while_a_block_is_replaced::<Skimpy>(checkpoint, 700, &[(Program, 1)]);
+        // Parts of a large value, and then its head.
+        for nth in [1, 2] {
+            rests_while_a_block_is_replaced::<Mftl>(checkpoint, 30_000, &[(Program, nth)]);
+            rests_while_a_block_is_replaced::<Skimpy>(checkpoint, 30_000, &[(Program, nth)]);
+        }
+        // A part cannot be read at once.
+        let faults = [(Program, 2), (Read, 1)];
+        rests_while_a_block_is_replaced::<Mftl>(checkpoint, 12_000, &faults);
     }
+}
+
+/// A history in which blocks go bad, and the store rests now and then; how many went bad.
+fn resting_history<S: OnEmulated>(seed: u64) -> u32 {
+    let rates = FaultRates {
+        seed,
+        failed_reads: 3_000,
+        failed_programs: 25_000,
+        failed_erases: 40_000,
+        ..FaultRates::default()
+    };
+    let mut world = World::<S>::new(rates);
+    let mut dice = Dice(seed);
+    for _ in 0..60 {
+        (0..dice.below(30)).for_each(|_| world.step(&mut dice));
+        world.make_stable(|_| true);
+        if world.bad_blocks() > BLOCKS / 4 {
+            world.medium.set_faults(FaultRates::default());
+        }
+    }
+    world.check_all();
+    world.bad_blocks()
+}
+
+#[test]
+fn a_store_that_rests_has_nothing_left_to_make_stable() {
+    let seeds = if sweep_is_full() { 300 } else { 8 };
+    let bad: Vec<u32> = (0..seeds).map(resting_history::<Mftl>).collect();
+    assert!(bad.iter().sum::<u32>() > 20, "{bad:?} blocks went bad");
+    let bad: Vec<u32> = (0..seeds).map(resting_history::<Skimpy>).collect();
+    assert!(bad.iter().sum::<u32>() > 20, "{bad:?} blocks went bad");
+}
+
+/// Puts on a small device, of a store whose thread sleeps until the store asks for a turn: whoever is refused
+/// for a moment is taken in the end.
+/// How many were.
+fn refused_for_a_moment<S: OnEmulated>(seed: u64, sizes: &[usize]) -> u32 {
+    let mut world = World::<S>::new(FaultRates::default());
+    let mut dice = Dice(seed);
+    let mut refused = 0;
+    for time in 1..3000 {
+        world.batch += 1;
+        world.driver.store.begin_batch(world.batch);
+        let key = dice.below(KEYS);
+        let size = sizes[dice.below(sizes.len() as u64) as usize];
+        let mut turns = 0;
+        while let Err(error) =
+            world.driver.try_put(&key.to_be_bytes(), time, &value(key, time, size))
+        {
+            assert!(matches!(error, StoreError::Busy), "seed {seed}, put {time}: {error}");
+            if turns == 0 {
+                // The turn in which it was refused.
+                world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
+                refused += 1;
+            } else {
+                let goes_on = world.sleep() && turns < 5000;
+                assert!(goes_on, "seed {seed}, put {time}, {sizes:?}, turns {turns} now {} dead {:?} due {:?} {}: {:?}", world.driver.now, world.driver.store.next_deadline(), world.medium.next_due(), S::TURNS_AT_ONCE, world.driver.store.figures());
+            }
+            turns += 1;
+        }
+        world.model.insert((key, time), Some(size));
+        world.driver.store.pump(at(world.driver.now), &mut world.driver.events);
+        world.driver.store.advance_watermark(at(time - 1));
+        world.driver.store.advance_replay_floor(at(time - 1));
+        world.watermark = time - 1;
+    }
+    for key in 0..KEYS {
+        world.check(key, world.batch);
+    }
+    refused
+}
+
+#[test]
+fn whoever_waits_for_room_is_taken_with_the_turns_that_the_store_asks_for() {
+    let mut refused = [0, 0];
+    for seed in 0..3 {
+        for sizes in [&[700, 900][..], &[20_000, 40_000], &[300, 5000, 60_000]] {
+            refused[0] += refused_for_a_moment::<Mftl>(seed, sizes);
+            refused[1] += refused_for_a_moment::<Skimpy>(seed, sizes);
+        }
+    }
+    assert!(refused.iter().all(|&times| times > 1000), "{refused:?} were refused");
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bad_blocks;
 mod bits;
 mod collection;
 mod conformance;
+mod dead_counts;
 mod driver;
 mod emulated;
 mod faults;

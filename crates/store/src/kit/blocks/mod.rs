@@ -46,6 +46,8 @@ pub(crate) struct Block {
     /// What it holds; meaningless when free.
     pub(crate) stream: StreamId,
     pub(crate) generation: Generation,
+    /// Its generation when the store was opened, or the block was added.
+    opened: Generation,
     /// Pages begun.
     pub(crate) pages: u32,
     /// Pages whose programs have completed: these can be read from the device.
@@ -63,6 +65,7 @@ impl Block {
             state: BlockState::Free,
             stream: StreamId::Hot,
             generation,
+            opened: generation,
             pages: 0,
             readable: 0,
             readers: 0,
@@ -172,6 +175,11 @@ impl Blocks {
     /// Blocks that are free, or will be after an erase.
     pub(crate) fn free_count(&self) -> u32 {
         self.free.count()
+    }
+
+    /// The generation of a block when the store was opened, or the block was added.
+    pub(crate) fn opened(&self, block: BlockId) -> Generation {
+        self.get(block).opened
     }
 
     /// Blocks that can be taken at once.
@@ -409,7 +417,8 @@ impl Blocks {
         }
         let entry = self.get_mut(block);
         assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
-        *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };
+        let (state, opened) = (BlockState::Open(stream), entry.opened);
+        *entry = Block { state, stream, opened, ..Block::free(generation) };
         Some(block)
     }
 
@@ -430,7 +439,8 @@ impl Blocks {
         while let Some(&hole) = self.holes.range(first..first + pages).next() {
             self.holes.remove(&hole);
         }
-        *self.get_mut(block) = Block::free(generation);
+        let entry = self.get_mut(block);
+        *entry = Block { opened: entry.opened, ..Block::free(generation) };
         self.free.add(block, generation);
     }
 

@@ -26,6 +26,7 @@
 //! is not made.
 
 mod trial;
+mod victim;
 pub(super) mod victims;
 
 use timestone_flash::{BlockId, PAGE_BYTES};
@@ -40,7 +41,8 @@ use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::limits::MAX_VICTIMS;
 use trial::Trial;
-use victims::{KeyOfEpoch, Victims};
+use victim::KeyOfEpoch;
+use victims::Victims;
 
 /// Pages that one pump looks at, at most: some 300 µs of work.
 const MAX_PAGES_PER_PUMP: u32 = 64;
@@ -161,7 +163,7 @@ impl Collector {
         if self.victims.advance(pages, kit, spaces, reads) {
             self.fruitless = None;
         }
-        self.victims.set_damaged_aside(&mut kit.volume);
+        self.victims.set_damaged_aside(&mut kit.volume, spaces);
     }
 
     /// How many pages of victims this pump looks at.

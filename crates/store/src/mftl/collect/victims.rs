@@ -18,8 +18,6 @@
 //! Invariants: a block is erased only when everything that moved out of it is durable, no value is
 //! on its way out of it, and nobody reads in it; `restaging` counts the values on their way.
 
-use std::collections::VecDeque;
-
 use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{KeyspaceId, Version, is_planted};
 
@@ -28,101 +26,21 @@ use super::super::locate::head_is_void;
 use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
 use super::super::stats::CollectionStats;
+use super::victim::{
+    Chunk, KeyOfEpoch, Leaving, MAX_RESTAGE_FAILURES, MAX_RESTAGING, SURVIVORS, ValueId, Victim,
+    VictimTurn,
+};
 use crate::kit::Kit;
+use crate::kit::blocks::Blocks;
 use crate::kit::port::Purpose;
+use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
 use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
-/// Large values of one victim that are moved at once.
-const MAX_RESTAGING: u32 = 4;
-
-/// How often values that could not be read are tried again that must leave a block with a failed
-/// program: their heads may be nowhere but in memory. With more, the block keeps that memory until a
-/// restart, and what it holds is not stable: the log has it.
-const MAX_RESTAGE_FAILURES: u32 = 16;
-
-/// Where survivors go.
-const SURVIVORS: [StreamId; 3] = [StreamId::Cold, StreamId::Superseded, StreamId::Large];
 /// With fewer blocks superseded survivors have none of their own: it would be too large a part.
 const LEAST_BLOCKS_TO_SEPARATE: u32 = 64;
-
-/// A key of a keyspace's epoch.
-pub(super) type KeyOfEpoch = (KeyspaceId, u32, KeyId);
-/// A version of a key.
-pub(in super::super) type ValueId = (KeyspaceId, KeyId, Version);
-
-/// Pages that were read and not looked at yet.
-struct Chunk {
-    first: u32,
-    count: u32,
-    bytes: AlignedBuffer,
-}
-
-/// A block on its way to be erased.
-struct Victim {
-    block: BlockId,
-    next_read: u32,
-    reading: bool,
-    chunk: Option<Chunk>,
-    /// The next page of the chunk, and the next record of that page.
-    page: u32,
-    record: usize,
-    /// Keys whose dead count falls when the block is erased.
-    dead: Vec<KeyOfEpoch>,
-    /// Values that must leave it, and how many are on their way.
-    large: VecDeque<ValueId>,
-    restaging: u32,
-    /// It is not erased.
-    damaged: bool,
-    /// A program of it failed: what the device does not have is in the writer's memory.
-    failed: bool,
-    /// Of a failed one: values that were read to be moved, and how often one could not be.
-    attempted: Vec<ValueId>,
-    failures: u32,
-    /// All of them are tried again.
-    again: bool,
-    /// Ordinals of the streams of survivors that must be durable, once everything is moved.
-    barrier: Option<[u64; SURVIVORS.len()]>,
-    erasing: bool,
-}
-
-impl Victim {
-    fn new(block: BlockId) -> Self {
-        Self {
-            block,
-            next_read: 0,
-            reading: false,
-            chunk: None,
-            page: 0,
-            record: 0,
-            dead: Vec::new(),
-            large: VecDeque::new(),
-            restaging: 0,
-            damaged: false,
-            failed: false,
-            attempted: Vec::new(),
-            failures: 0,
-            again: false,
-            barrier: None,
-            erasing: false,
-        }
-    }
-
-    /// Whether everything that moved out of it is durable.
-    fn is_durable(&self, writer: &Writer) -> bool {
-        let Some(ordinals) = self.barrier else { return false };
-        let durable = |stream, ordinal| {
-            if self.failed && !is_planted!(ForgetsDisplaced) {
-                writer.ledger.is_durable_out_of(self.block, stream, ordinal)
-            } else {
-                writer.ledger.is_durable(stream, ordinal)
-            }
-        };
-        SURVIVORS.into_iter().zip(ordinals).all(|(stream, ordinal)| durable(stream, ordinal))
-    }
-}
 
 /// All victims.
 #[derive(Default)]
@@ -165,9 +83,16 @@ impl Victims {
         self.list.iter().filter(busy).count()
     }
 
-    /// Whether the next pump can do something.
-    pub(in super::super) fn has_work(&self) -> bool {
-        self.list.iter().any(|victim| victim.chunk.is_some())
+    /// Whether the next pump can do something: what waits for the device, for a value on its way, or
+    /// for another victim is woken by these.
+    pub(in super::super) fn has_work(&self, volume: &Volume, staging: &Staging) -> bool {
+        let may_advance = |at: usize| {
+            let restages = |victim: &Victim| {
+                victim.may_restage(VictimTurn::of(&self.list, at), volume, staging)
+            };
+            self.list[at].may_advance(volume, restages)
+        };
+        (0..self.list.len()).any(may_advance)
     }
 
     /// Whether some victim waits for its survivors to become durable.
@@ -217,15 +142,35 @@ impl Victims {
         }
     }
 
-    /// A large value that left a victim came too late: its head has moved meanwhile, by itself or
-    /// with the value. Looks again whether parts that somebody may read are still in the victim.
-    pub(in super::super) fn restage_again(&mut self, block: BlockId, value: ValueId) {
+    /// A large value has left a victim, and its head was there.
+    pub(in super::super) fn head_left(
+        &mut self,
+        block: BlockId,
+        (keyspace, id, _): ValueId,
+        spaces: &mut Spaces,
+    ) {
+        if let Some(victim) = self.find(block) {
+            victim.has_copy(keyspace, id, spaces);
+        }
+    }
+
+    /// A large value that left a victim came too late: its head, which was in page `from`, has moved
+    /// meanwhile, by itself or with the value, or nobody needs it any more. Looks again whether parts
+    /// that somebody may read are still in the victim.
+    pub(in super::super) fn restage_again(
+        &mut self,
+        block: BlockId,
+        value: ValueId,
+        from: PageId,
+        volume: &Volume,
+    ) {
         self.restaged(block);
+        let head = Some(from).filter(|&page| volume.blocks.of(page) == block);
         if let Some(victim) = self.find(block)
-            && !victim.large.contains(&value)
+            && !victim.has_large(value)
         {
             debug_assert!(!victim.erasing, "what is erased has nothing left");
-            victim.large.push_back(value);
+            victim.large.push_back(Leaving { value, head });
         }
     }
 
@@ -279,27 +224,19 @@ impl Victims {
         debug_assert!(list.iter().all(|victim| !(victim.erasing && victim.restaging > 0)));
         let mut move_out = MoveOut { pages, parts_died: false, kit, spaces, reads, counts };
         for at in 0..list.len() {
-            let elsewhere = list.iter().map(|victim| victim.restaging).sum::<u32>();
-            let earlier_waits =
-                list[..at].iter().any(|victim| victim.next_read > 0 && !victim.large.is_empty());
-            let turn = VictimTurn { elsewhere: elsewhere - list[at].restaging, earlier_waits };
+            let turn = VictimTurn::of(list, at);
             move_out.advance(&mut list[at], turn);
         }
         move_out.parts_died
     }
 
     /// Leaves damaged victims alone out of which everything has moved that could be saved.
-    pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume) {
-        self.list.retain(|victim| {
+    pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume, spaces: &mut Spaces) {
+        self.list.retain_mut(|victim| {
             debug_assert!(!(victim.damaged && victim.erasing), "what is damaged is not erased");
-            let mut done = victim.barrier.is_some() && !victim.reading && victim.restaging == 0;
-            if done && victim.failed {
-                // Until then its pages are read from memory, where nothing else has them.
-                done = victim.failures <= MAX_RESTAGE_FAILURES
-                    && victim.is_durable(&volume.writer)
-                    && volume.blocks.get(victim.block).readers == 0;
-            }
-            if victim.damaged && done {
+            let done = victim.may_be_set_aside(volume);
+            if done {
+                victim.count_copies(spaces);
                 let (block, failed) = (victim.block, victim.failed);
                 tracing::warn!(block = block.0, failed, "a block is emptied and set aside");
                 if failed {
@@ -307,18 +244,9 @@ impl Victims {
                 }
                 volume.blocks.quarantine(block);
             }
-            !(victim.damaged && done)
+            !done
         });
     }
-}
-
-/// What other victims are doing.
-#[derive(Clone, Copy)]
-struct VictimTurn {
-    /// Large values that are on their way out of other victims.
-    elsewhere: u32,
-    /// An earlier victim has large values that have not begun to move.
-    earlier_waits: bool,
 }
 
 /// What it takes to move the survivors of victims.
@@ -363,9 +291,7 @@ impl MoveOut<'_> {
             }
             return;
         }
-        let durable = victim.is_durable(&volume.writer);
-        let read = volume.blocks.get(victim.block).readers > 0;
-        if durable && !victim.erasing && !victim.damaged && !read {
+        if victim.may_be_erased(volume) {
             victim.erasing = true;
             self.counts.collected_blocks += 1;
             volume.erase(victim.block);
@@ -471,10 +397,18 @@ impl MoveOut<'_> {
         let blocks = &self.kit.volume.blocks;
         let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
         let key = head.as_ref().is_none_or(|head| head.key_outside == 0).then_some(record.key);
-        if head.as_ref().is_some_and(|head| head_is_void(head, blocks))
-            || record.version <= space.fence_at(marks.collection())
-        {
-            space.index.forget(id, record.version, page.0);
+        let is_hidden = record.version <= space.fence_at(marks.collection());
+        let void = head.as_ref().filter(|head| head_is_void(head, blocks));
+        if is_hidden || void.is_some() {
+            let is_named = space.index.forget(id, record.version, page.0);
+            // Of what a fence hides nobody knows whether it was counted before.
+            let is_counted = void.is_some_and(|head| is_known(head, blocks))
+                && !is_named
+                && !is_hidden
+                && space.index.has_dead(id);
+            if is_counted {
+                victim.dead.push((record.keyspace, space.epoch, id));
+            }
             space.key_left(id, key);
             return true;
         }
@@ -488,13 +422,14 @@ impl MoveOut<'_> {
                     !head.extents.iter().any(|extent| blocks.of(extent.page) == home)
                 });
                 if apart {
-                    return self.move_record(page, record, id, false);
+                    return self.move_record(victim, page, record, id, false);
                 }
-                victim.large.push_back((record.keyspace, id, record.version));
+                let value = (record.keyspace, id, record.version);
+                victim.large.push_back(Leaving { value, head: Some(page) });
                 true
             }
             Assessment::Keep => {
-                let moved = self.move_record(page, record, id, expired);
+                let moved = self.move_record(victim, page, record, id, expired);
                 if moved {
                     self.parts_died(head.as_ref());
                 }
@@ -531,7 +466,14 @@ impl MoveOut<'_> {
     }
 
     /// Moves a survivor. What has expired for every reader goes on as a tombstone.
-    fn move_record(&mut self, page: PageId, record: &Record<'_>, id: KeyId, expired: bool) -> bool {
+    fn move_record(
+        &mut self,
+        victim: &mut Victim,
+        page: PageId,
+        record: &Record<'_>,
+        id: KeyId,
+        expired: bool,
+    ) -> bool {
         let mut copy = *record;
         if expired {
             copy.kind = RecordKind::Tombstone;
@@ -548,6 +490,10 @@ impl MoveOut<'_> {
             if location.tombstone() || latest != record.version {
                 volume.blocks.superseded(to, latest.timestamp, watermark);
             }
+        }
+        // A tombstone that stays hides nothing that is not to be hidden, nor does what has expired.
+        if !location.tombstone() {
+            victim.has_copy(record.keyspace, id, self.spaces);
         }
         self.counts.moved_records += 1;
         true
@@ -597,7 +543,7 @@ impl MoveOut<'_> {
         let (part, _) = layout::part_header(bytes);
         let id = KeyId::new(part.hash, part.check);
         let value = (part.keyspace, id, part.version);
-        if victim.large.contains(&value) {
+        if victim.has_large(value) {
             return;
         }
         let watermark = self.spaces.marks.collection();
@@ -610,7 +556,7 @@ impl MoveOut<'_> {
                 && space.index.needed(id, part.version, watermark).is_some_and(apart)
         });
         if lives {
-            victim.large.push_back(value);
+            victim.large.push_back(Leaving { value, head: None });
         }
     }
 
@@ -622,54 +568,50 @@ impl MoveOut<'_> {
             victim.large.extend(victim.attempted.drain(..));
         }
         let volume = &mut self.kit.volume;
-        let short = volume.blocks.free_count() <= volume.blocks.reserve();
-        let most = if short { 1 } else { MAX_RESTAGING };
-        // Where space is short, one victim at a time: its values need room before it gives any
-        // back.
-        if short && turn.earlier_waits {
-            return;
-        }
-        while turn.elsewhere + victim.restaging < most && !self.kit.staging.is_full() {
-            let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
+        while victim.may_restage(turn, volume, &self.kit.staging) {
+            let Some(leaving) = victim.large.pop_front() else { return };
+            let (keyspace, id, version) = leaving.value;
             let watermark = self.spaces.marks.collection();
             let place = self
                 .spaces
                 .get(keyspace)
                 .and_then(|space| space.index.needed(id, version, watermark));
+            let is_elsewhere =
+                |place: Location| leaving.head.is_some_and(|head| head.0 != place.page());
             match place {
-                Some(place) if place.staged().is_none() => {
+                Some(place) if place.staged().is_none() && !is_elsewhere(place) => {
                     victim.restaging += 1;
                     if victim.failed {
-                        victim.attempted.push((keyspace, id, version));
+                        victim.attempted.push(leaving);
                     }
                     let (who, page) = (For::Restage(victim.block), PageId(place.page()));
                     self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
                 }
-                Some(_) => {}
+                Some(place) if place.staged().is_some() => {}
                 None if is_planted!(LeavesNodes) => {}
-                None => forget_head(self.spaces, volume, victim, (keyspace, id, version)),
+                _ => forget_head(self.spaces, victim, leaving),
             }
         }
     }
 }
 
-/// A large value was to leave a victim, and the watermark has passed the version above it since: if its
-/// head lies in the victim, nobody may look for it there any more.
-fn forget_head(
-    spaces: &mut Spaces,
-    volume: &Volume,
-    victim: &mut Victim,
-    (keyspace, id, version): ValueId,
-) {
+/// A large value was to leave a victim, and its head is not needed there any more: the watermark has
+/// passed the version above it since, or the value has left with its head because of another block.
+/// If the head lies in the victim, nobody may look for it there, and it is gone with the block.
+fn forget_head(spaces: &mut Spaces, victim: &mut Victim, Leaving { value, head }: Leaving) {
+    let Some(page) = head else { return };
+    let (keyspace, id, version) = value;
     let watermark = spaces.marks.collection();
     let Some(space) = spaces.get_mut(keyspace) else { return };
-    let is_here = |&(found, place): &(Version, Location)| {
-        found == version
-            && place.staged().is_none()
-            && volume.blocks.of(PageId(place.page())) == victim.block
-    };
-    let Some((_, place)) = space.index.chain(id).find(is_here) else { return };
-    if space.index.assess(id, version, place.page(), watermark, false) == Assessment::Dead {
+    if version <= space.fence_at(watermark) {
+        space.index.forget(id, version, page.0);
+    } else if space.index.assess(id, version, page.0, watermark, false) == Assessment::Dead {
         victim.dead.push((keyspace, space.epoch, id));
     }
+}
+
+/// Whether a head that is void by now was not when the store was opened: then it was named by the index
+/// or counted.
+fn is_known(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
+    head.extents.iter().all(|extent| extent.generation >= blocks.opened(blocks.of(extent.page)))
 }

@@ -25,6 +25,7 @@
 //! where there is one, is the node behind the head and counts at least 1.
 
 mod ahead;
+mod chain;
 mod location;
 mod pool;
 mod segment;
@@ -37,6 +38,7 @@ use segment::{Growth, Head, Segment};
 use walked::Walked;
 
 pub(crate) use self::ahead::{Ahead, NODES_OF_DEAD, NODES_OF_PUT, NODES_OF_RECORD};
+pub(crate) use self::chain::Chain;
 pub(crate) use self::location::Location;
 pub(crate) use crate::kit::key_id::KeyId;
 
@@ -99,7 +101,7 @@ enum Older {
         cover: Link,
         first: Link,
     },
-    /// The index names a copy of the record elsewhere: this one was never counted.
+    /// The index names a copy of the record elsewhere: it was moved, and this one was counted then.
     Twin,
     Unknown,
 }
@@ -470,7 +472,21 @@ impl Index {
             .then_some(head.older)
     }
 
-    /// The block with a record that [`Self::assess`] called dead is erased.
+    /// Whether a key has dead records.
+    pub(crate) fn has_dead(&self, id: KeyId) -> bool {
+        self.slot(id).is_some_and(|slot| self.dead_count_of(self.head(id, slot)).is_some())
+    }
+
+    /// A record of a key has moved, and the one that it was copied from stays in a block that is not
+    /// about to be erased: it is dead.
+    pub(crate) fn left_behind(&mut self, id: KeyId) {
+        if let Some(slot) = self.slot(id) {
+            self.count_dead(id, slot, 1);
+        }
+    }
+
+    /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
+    /// written.
     pub(crate) fn erased(&mut self, id: KeyId) {
         let Some(slot) = self.slot(id) else { return };
         let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
@@ -539,8 +555,7 @@ impl Index {
                 self.count_dead(id, slot, 1);
                 Assessment::Dead
             }
-            Older::Twin => Assessment::Untracked,
-            Older::Unknown => untracked,
+            Older::Twin | Older::Unknown => untracked,
         }
     }
 
@@ -640,11 +655,12 @@ impl Index {
 
     /// Removes a version at a page, without counting it: nothing that a scan finds there will be
     /// taken for it.
-    pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) {
+    /// Whether it was there.
+    pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) -> bool {
         self.assert_sound();
-        let Some(slot) = self.slot(id) else { return };
+        let Some(slot) = self.slot(id) else { return false };
         if !self.chain(id).any(|(found, place)| found == version && place.page() == page) {
-            return;
+            return false;
         }
         let head = *self.head(id, slot);
         let survivors: Vec<_> = self
@@ -654,6 +670,7 @@ impl Index {
         let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
         self.restore(id, &survivors, dead);
+        true
     }
 
     fn drop_chain(&mut self, id: KeyId, slot: usize) {
@@ -762,33 +779,6 @@ impl Index {
     /// Keys of one segment.
     pub(crate) fn keys_in(&self, segment: u16) -> u32 {
         self.segments.get(segment as usize).map_or(0, Segment::len)
-    }
-}
-
-/// Walks the versions of a key, youngest first.
-#[derive(Clone)]
-pub(crate) struct Chain<'a> {
-    pool: &'a Pool,
-    first: Option<(Version, Location)>,
-    next: Link,
-}
-
-impl Iterator for Chain<'_> {
-    type Item = (Version, Location);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
-        while self.next != Link::NONE {
-            let node = self.pool.get(self.next);
-            debug_assert!(node.next != self.next, "a chain ends");
-            self.next = node.next;
-            if !node.is_dead_count() {
-                return Some((node.version(), node.location()));
-            }
-        }
-        None
     }
 }
 

@@ -104,11 +104,14 @@ fn collection_keeps_what_a_reader_at_the_watermark_needs() {
     assert_eq!(index.assess(id(1), at(30), 30, watermark, false), Assessment::Keep);
     assert_eq!(index.assess(id(1), at(20), 20, watermark, false), Assessment::Keep);
     assert_eq!(index.assess(id(1), at(10), 10, watermark, false), Assessment::Dead);
+    index.left_behind(id(1));
+    assert_eq!(index.dead(), 2);
     assert_eq!(
         index.assess(id(1), at(20), 99, watermark, false),
-        Assessment::Untracked,
-        "a copy elsewhere is not the record"
+        Assessment::Dead,
+        "what it was moved from was counted"
     );
+    (0..2).for_each(|_| index.erased(id(1)));
     assert_eq!(index.assess(id(2), at(20), 20, watermark, false), Assessment::Untracked);
 }
 

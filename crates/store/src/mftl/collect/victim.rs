@@ -1,0 +1,229 @@
+//! One block on its way to be erased: how far it is, what of it is counted, and what it may do next.
+//!
+//! A head of a large value that nobody needs is in its key's dead count like any record. It may be met
+//! late: the value waited for its turn to leave, or its parts' block was erased before. So a victim
+//! notes which values' heads it has met, and the count falls with its erase all the same.
+//!
+//! A head that a value has left because of *another* block, with its parts, is counted from then on, and
+//! so is what has moved out of a block that is not erased. *Counterexample (`ForgetsOldHeads`):* nobody
+//! counts it. x@10 has its head in block 1 and its parts in block 2. Block 2 is emptied: the new head
+//! lies in block 3. x@20 and x@30 come, tombstones, and the watermark passes x@20: x@10 is pruned, and
+//! counted once. Block 1 is emptied, its head is taken for the one that was counted; nothing is left,
+//! x@30 goes, and a scan after a crash finds x@10 in block 3.
+//!
+//! Invariant: what the block holds of a key, and the index does not name there, is gone when it is
+//! erased, or is in the key's dead count.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{AlignedBuffer, BlockId, PageId};
+use timestone_types::{KeyspaceId, Version, is_planted};
+
+use super::super::index::KeyId;
+use super::super::space::Spaces;
+use crate::kit::staging::Staging;
+use crate::kit::volume::Volume;
+use crate::kit::writer::{StreamId, Writer};
+
+/// Large values of one victim that are moved at once.
+pub(super) const MAX_RESTAGING: u32 = 4;
+
+/// How often values that could not be read are tried again that must leave a block with a failed
+/// program: their heads may be nowhere but in memory. With more, the block keeps that memory until a
+/// restart, and what it holds is not stable: the log has it.
+pub(super) const MAX_RESTAGE_FAILURES: u32 = 16;
+
+/// Where survivors go.
+pub(super) const SURVIVORS: [StreamId; 3] = [StreamId::Cold, StreamId::Superseded, StreamId::Large];
+
+/// A key of a keyspace's epoch.
+pub(super) type KeyOfEpoch = (KeyspaceId, u32, KeyId);
+/// A version of a key.
+pub(super) type ValueId = (KeyspaceId, KeyId, Version);
+
+/// A large value that must leave a victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Leaving {
+    pub(super) value: ValueId,
+    /// Where its head was met, if that is in the victim, too.
+    pub(super) head: Option<PageId>,
+}
+
+/// Pages that were read and not looked at yet.
+pub(super) struct Chunk {
+    pub(super) first: u32,
+    pub(super) count: u32,
+    pub(super) bytes: AlignedBuffer,
+}
+
+/// A block on its way to be erased.
+pub(super) struct Victim {
+    pub(super) block: BlockId,
+    pub(super) next_read: u32,
+    pub(super) reading: bool,
+    pub(super) chunk: Option<Chunk>,
+    /// The next page of the chunk, and the next record of that page.
+    pub(super) page: u32,
+    pub(super) record: usize,
+    /// Keys whose dead count falls when the block is erased.
+    pub(super) dead: Vec<KeyOfEpoch>,
+    /// Keys of values that have moved: they are dead here if the block is not erased.
+    pub(super) copies: Vec<KeyOfEpoch>,
+    /// Values that must leave it, and how many are on their way.
+    pub(super) large: VecDeque<Leaving>,
+    pub(super) restaging: u32,
+    /// It is not erased.
+    pub(super) damaged: bool,
+    /// A program of it failed: what the device does not have is in the writer's memory.
+    pub(super) failed: bool,
+    /// Of a failed one: values that were read to be moved, and how often one could not be.
+    pub(super) attempted: Vec<Leaving>,
+    pub(super) failures: u32,
+    /// All of them are tried again.
+    pub(super) again: bool,
+    /// Ordinals of the streams of survivors that must be durable, once everything is moved.
+    pub(super) barrier: Option<[u64; SURVIVORS.len()]>,
+    pub(super) erasing: bool,
+}
+
+impl Victim {
+    pub(super) fn new(block: BlockId) -> Self {
+        Self {
+            block,
+            next_read: 0,
+            reading: false,
+            chunk: None,
+            page: 0,
+            record: 0,
+            dead: Vec::new(),
+            copies: Vec::new(),
+            large: VecDeque::new(),
+            restaging: 0,
+            damaged: false,
+            failed: false,
+            attempted: Vec::new(),
+            failures: 0,
+            again: false,
+            barrier: None,
+            erasing: false,
+        }
+    }
+
+    /// Whether everything that moved out of it is durable.
+    pub(super) fn is_durable(&self, writer: &Writer) -> bool {
+        let Some(ordinals) = self.barrier else { return false };
+        let durable = |stream, ordinal| {
+            if self.failed && !is_planted!(ForgetsDisplaced) {
+                writer.ledger.is_durable_out_of(self.block, stream, ordinal)
+            } else {
+                writer.ledger.is_durable(stream, ordinal)
+            }
+        };
+        SURVIVORS.into_iter().zip(ordinals).all(|(stream, ordinal)| durable(stream, ordinal))
+    }
+
+    /// A value of a key has moved out of it.
+    pub(super) fn has_copy(&mut self, keyspace: KeyspaceId, id: KeyId, spaces: &mut Spaces) {
+        let Some(space) = spaces.get_mut(keyspace) else { return };
+        self.copies.push((keyspace, space.epoch, id));
+        if self.damaged {
+            self.count_copies(spaces);
+        }
+    }
+
+    /// The block is not going to be erased.
+    pub(super) fn count_copies(&mut self, spaces: &mut Spaces) {
+        if is_planted!(ForgetsOldHeads) {
+            return;
+        }
+        for (keyspace, epoch, id) in self.copies.drain(..) {
+            if let Some(space) = spaces.get_mut(keyspace)
+                && space.epoch == epoch
+            {
+                space.index.left_behind(id);
+            }
+        }
+    }
+
+    /// Whether a large value is to leave it.
+    pub(super) fn has_large(&self, value: ValueId) -> bool {
+        self.large.iter().any(|leaving| leaving.value == value)
+    }
+
+    /// Whether everything that could be saved of a damaged one has moved.
+    pub(super) fn may_be_set_aside(&self, volume: &Volume) -> bool {
+        let has_moved =
+            self.damaged && self.barrier.is_some() && !self.reading && self.restaging == 0;
+        if !has_moved || !self.failed {
+            return has_moved;
+        }
+        // Until then its pages are read from memory, where nothing else has them.
+        self.failures <= MAX_RESTAGE_FAILURES
+            && self.is_durable(&volume.writer)
+            && volume.blocks.get(self.block).readers == 0
+    }
+
+    /// Whether it can be erased now.
+    pub(super) fn may_be_erased(&self, volume: &Volume) -> bool {
+        !self.damaged
+            && !self.erasing
+            && self.is_durable(&volume.writer)
+            && volume.blocks.get(self.block).readers == 0
+    }
+
+    /// Whether one more of its large values may begin to leave it.
+    pub(super) fn may_restage(&self, turn: VictimTurn, volume: &Volume, staging: &Staging) -> bool {
+        let short = volume.blocks.free_count() <= volume.blocks.reserve();
+        let most = if short { 1 } else { MAX_RESTAGING };
+        // Where space is short, one victim at a time: its values need room before it gives any
+        // back.
+        let has_turn = !(short && turn.earlier_waits);
+        has_turn && turn.elsewhere + self.restaging < most && !staging.is_full()
+    }
+
+    /// Whether the next pump can go a step further with it; `restages` says whether one more of its
+    /// large values may begin to leave it.
+    pub(super) fn may_advance(
+        &self,
+        volume: &Volume,
+        restages: impl FnOnce(&Self) -> bool,
+    ) -> bool {
+        if self.chunk.is_some() || self.reading {
+            return self.chunk.is_some() && !volume.writer.is_behind();
+        }
+        if self.next_read < volume.blocks.get(self.block).pages {
+            return true;
+        }
+        if !self.large.is_empty() {
+            return restages(self);
+        }
+        if self.restaging > 0 {
+            return false;
+        }
+        self.again
+            || self.barrier.is_none()
+            || self.may_be_erased(volume)
+            || self.may_be_set_aside(volume)
+    }
+}
+
+/// What other victims are doing.
+#[derive(Clone, Copy)]
+pub(super) struct VictimTurn {
+    /// Large values that are on their way out of other victims.
+    pub(super) elsewhere: u32,
+    /// An earlier victim has large values that have not begun to move.
+    pub(super) earlier_waits: bool,
+}
+
+impl VictimTurn {
+    /// Of the victim at a place of the list.
+    pub(super) fn of(list: &[Victim], at: usize) -> Self {
+        let on_their_way = list.iter().map(|victim| victim.restaging).sum::<u32>();
+        let waits = |victim: &Victim| victim.next_read > 0 && !victim.large.is_empty();
+        Self {
+            elsewhere: on_their_way - list[at].restaging,
+            earlier_waits: list[..at].iter().any(waits),
+        }
+    }
+}

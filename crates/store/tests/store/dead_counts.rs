@@ -1,0 +1,191 @@
+//! The dead counts of `mftl`: a tombstone stays as long as something older of its key is on flash, and
+//! no longer.
+
+use timestone_flash::{MemoryMedia, PageId};
+use timestone_store::prelude::*;
+
+use crate::collection::{Dice, seeds};
+use crate::driver::{Driver, at, config, media, open};
+
+/// Pumps until collection rests and everything is durable.
+fn rest(driver: &mut Driver) {
+    driver.sync();
+    driver.pumps(400);
+    driver.sync();
+}
+
+/// Versions that the index names, and dead records that it counts.
+fn known_records(driver: &Driver) -> u64 {
+    let index = driver.store.stats().index;
+    index.versions + index.dead_records
+}
+
+/// What a scan of the whole device finds.
+fn records_on_flash(media: &MemoryMedia) -> u64 {
+    let (driver, report) = open(&media.copy(), config());
+    assert!(report.checkpoint.is_none(), "it scans everything");
+    known_records(&driver)
+}
+
+/// Large values of `bytes` are deleted, and small ones are put until none of the blocks with large ones is
+/// left: how many more records are known than a scan finds. Some were moved on the way.
+fn known_in_vain(bytes: usize, late: bool) -> i64 {
+    let media = media(8, 90);
+    let (mut driver, _) = open(&media, config());
+    let put = |driver: &mut Driver, key: u64, time, bytes| {
+        driver.put(&key.to_be_bytes(), time, &vec![1; bytes]);
+        driver.pump();
+    };
+    for n in 0..40 {
+        put(&mut driver, n, 10, bytes);
+        put(&mut driver, 100 + n, 10, 9000);
+    }
+    (0..40u64).for_each(|n| driver.delete(&n.to_be_bytes(), 20));
+    driver.store.advance_watermark(at(25));
+    if late {
+        // The watermark has passed the first ones: these prune what is below.
+        (0..40u64).for_each(|n| driver.delete(&n.to_be_bytes(), 30));
+    }
+    for n in 0..20_000 {
+        put(&mut driver, 1000 + n % 7, 40 + n, 700);
+        driver.store.advance_watermark(at(39 + n));
+        if n == 2000 {
+            (100..140).for_each(|n| put(&mut driver, n, 2500, 100));
+        }
+    }
+    rest(&mut driver);
+    assert!(driver.store.stats().collection.collected_blocks > 400);
+    known_records(&driver) as i64 - records_on_flash(&media) as i64
+}
+
+#[test]
+fn of_large_values_that_were_deleted_nothing_stays_counted() {
+    for bytes in [5_000, 12_000, 40_000] {
+        for late in [false, true] {
+            let known = known_in_vain(bytes, late);
+            // The open block of large values may have heads without parts.
+            assert!((0..=3).contains(&known), "{bytes} bytes, {late}: {known} too many");
+        }
+    }
+}
+
+/// A value that is superseded for all readers before its parts are durable has never been written.
+#[test]
+fn a_large_value_that_nobody_wants_when_its_parts_are_durable_is_not_counted() {
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"key", 10, &[1; 12_000]);
+    driver.delete(b"key", 20);
+    driver.store.advance_watermark(at(25));
+    driver.delete(b"key", 30);
+    assert_eq!(
+        driver.store.stats().index.dead_records,
+        1,
+        "the watermark has passed the first one"
+    );
+    rest(&mut driver);
+    assert_eq!(driver.store.stats().index.dead_records, 0);
+    assert_eq!((known_records(&driver), records_on_flash(&media)), (2, 2));
+}
+
+/// Puts, deletes, large and small, many of a few keys, and the watermark close behind: when collection rests, the
+/// index knows of every record that a scan finds.
+fn history(seed: u64) {
+    let (media, mut dice) = (media(8, 100), Dice(seed));
+    let (mut driver, _) = open(&media, config());
+    let mut time = 10;
+    for round in 0..30 {
+        for _ in 0..60 {
+            time += 1;
+            let key = if dice.below(3) > 0 { dice.below(8) } else { dice.below(50) };
+            let key = key.to_be_bytes();
+            match dice.below(6) {
+                0 | 1 => driver.delete(&key, time),
+                2 => driver.put(&key, time, &[3; 300]),
+                3 => driver.put(&key, time, &vec![4; 4_200 + dice.below(80_000) as usize]),
+                _ => driver.put(&key, time, &vec![5; 4_200 + dice.below(9_000) as usize]),
+            }
+            if dice.below(3) > 0 {
+                driver.pumps(1 + dice.below(6) as usize);
+            }
+            if dice.below(4) == 0 {
+                driver.store.advance_watermark(at(time - dice.below(8)));
+            }
+        }
+        rest(&mut driver);
+        let (known, found) = (known_records(&driver), records_on_flash(&media));
+        assert!(known >= found, "seed {seed}, round {round}: {known} known, {found} found");
+        // Heads are counted until they are met, also those whose parts are gone by then.
+        assert!(known < found + 40, "seed {seed}, round {round}: {known} known, {found} found");
+    }
+    assert!(driver.store.stats().collection.collected_blocks > 100);
+}
+
+#[test]
+fn every_record_on_flash_is_known() {
+    (0..seeds(6)).for_each(history);
+}
+
+/// A block with damaged pages is emptied and set aside; what it had is deleted, and the tombstones' time is
+/// up. The keys that come back after a crash.
+fn back_from_a_damaged_block() -> Vec<u64> {
+    let media = media(8, 40);
+    let (mut driver, _) = open(&media, config());
+    let put_and_wait = |driver: &mut Driver, key: u64, time: u64| {
+        let taken = (0..500).any(|_| {
+            let done = driver.try_put(&key.to_be_bytes(), time, &[1; 700]).is_ok();
+            driver.pump();
+            done
+        });
+        taken.then_some(key)
+    };
+    (0..400).for_each(|key| driver.put(&u64::to_be_bytes(key), 10, &[1; 700]));
+    driver.sync();
+    // A record of each page of the second block.
+    let damaged = (8..16).map(PageId).filter(|&page| media.flip_bit(page, 8 * 300)).count();
+    assert_eq!(damaged, 8, "all of its pages were programmed");
+    // There alone something is dead, so it is the one that is emptied when all of the device is used.
+    let of_block = 40..80u64;
+    of_block.clone().step_by(2).for_each(|key| driver.delete(&key.to_be_bytes(), 20));
+    driver.store.advance_watermark(at(30));
+    let more: Vec<u64> = (1000..3000).map_while(|key| put_and_wait(&mut driver, key, 40)).collect();
+    assert_eq!(driver.store.stats().space.quarantined_blocks, 1, "{} more", more.len());
+    // All of it goes.
+    let time = 50;
+    for key in (0..400).chain(more) {
+        driver.delete(&key.to_be_bytes(), time);
+        driver.pump();
+    }
+    driver.store.advance_watermark(at(time));
+    driver.store.advance_replay_floor(at(time));
+    for n in 0..6000u64 {
+        driver.put(&(5000 + n % 5).to_be_bytes(), 100 + n, &[2; 700]);
+        driver.store.advance_watermark(at(99 + n));
+        driver.pump();
+    }
+    rest(&mut driver);
+    assert!(driver.store.stats().collection.dropped_tombstones > 300);
+    media.power_cut(1);
+    let (mut driver, _) = open(&media, config());
+    (0..400).filter(|key| driver.value(&u64::to_be_bytes(*key), 100_000).is_some()).collect()
+}
+
+#[test]
+fn what_was_saved_from_a_damaged_block_does_not_come_back_from_there() {
+    assert_eq!(back_from_a_damaged_block(), [0; 0]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn what_is_left_in_other_blocks_and_not_counted_is_noticed() {
+    use timestone_types::planted::{Bug, set, with};
+
+    assert_ne!(with(Bug::ForgetsOldHeads, back_from_a_damaged_block), [0; 0]);
+    let found = (0..20).any(|seed| {
+        let run = || with(Bug::ForgetsOldHeads, || history(seed));
+        let found = std::panic::catch_unwind(run).is_err();
+        set(None);
+        found
+    });
+    assert!(found, "the planted bug is found");
+}
