@@ -59,6 +59,8 @@ pub enum Bug {
     EvictsLoose,
     /// Checkpoints do not tell of loose versions.
     ForgetsLoose,
+    /// What a bucket's last whole rewriting made void stays so when that has left the log's tail.
+    KeepsOldMarks,
     /// Where the record that a hint names is another key's, what its page has of this one is believed.
     BelievesHints,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.

@@ -8,7 +8,10 @@
 //!
 //! Blocks are counted as they join the log; some in a row are an epoch. Nothing is known after a restart.
 //!
-//! Invariant: a mark names an epoch that is not before the tail's, so that 255 marks are enough.
+//! Invariant: a mark names an epoch that is not before the tail's, so that 255 marks are enough, and what
+//! was appended since is not taken for what was void before (planted bug `KeepsOldMarks`).
+
+use timestone_types::is_planted;
 
 /// No rewriting is known.
 const NONE: u8 = 0;
@@ -63,7 +66,7 @@ impl WholeRewritings {
     pub(super) fn tail_left(&mut self) {
         let before = self.epoch(self.tail);
         self.tail += 1;
-        if self.epoch(self.tail) != before {
+        if self.epoch(self.tail) != before && !is_planted!(KeepsOldMarks) {
             let old = Self::mark(before);
             self.marks.iter_mut().filter(|mark| **mark == old).for_each(|mark| *mark = NONE);
         }
