@@ -2,8 +2,9 @@
 //! their parts come free.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use timestone_flash::Unsettled;
+use timestone_flash::{FlashPace, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{Figure, Skimpy, SkimpyConfig, StoreError};
 use timestone_types::Expiry;
@@ -50,6 +51,51 @@ fn lost_beside_those_that_died(rounds: u64) -> Option<u64> {
     let collected = driver.figure(Figure::CollectedBlocks);
     assert!(collected > 50, "{collected} blocks were collected");
     None
+}
+
+/// A block has parts of three values that have died, and of one whose head is not written, since a sync takes
+/// long; room is asked for meanwhile. What becomes of that one.
+fn beside_those_that_died() -> Option<Vec<u8>> {
+    const BYTES: usize = 8000;
+    let media = media(8, 40);
+    let (mut driver, _) = open_for(&media, 200);
+    // Two parts each, and eight pages are a block.
+    for key in 0..3u64 {
+        driver.put(&key.to_be_bytes(), 10, &value(key, BYTES));
+        driver.pumps(3);
+    }
+    driver.sync();
+    let none = Duration::ZERO;
+    let sync = Duration::from_secs(100);
+    let (read, program, per_page, erase, spread) = (none, none, none, none, none);
+    media.set_pace(Some(FlashPace { read, program, per_page, erase, sync, spread, seed: 1 }));
+    // The second one is in the next block.
+    for key in 3..5u64 {
+        driver.put(&key.to_be_bytes(), 20, &value(key, BYTES));
+        driver.pumps(3);
+    }
+    (0..3u64).for_each(|key| driver.delete(&key.to_be_bytes(), 30));
+    driver.store.advance_watermark(at(40));
+    driver.store.advance_replay_floor(at(40));
+    let ask_for_room = |driver: &mut Driver<Skimpy>| {
+        for _ in 0..40 {
+            assert!(driver.admit(1 << 20, 0).is_err(), "there is no room for that");
+            driver.pump();
+        }
+    };
+    ask_for_room(&mut driver);
+    assert!(driver.store.stats().looks > 0, "what has died was looked for");
+    media.set_pace(None);
+    media.set_now(sync.as_nanos() as u64);
+    driver.sync();
+    ask_for_room(&mut driver);
+    assert!(driver.figure(Figure::CollectedBlocks) > 0, "the block was emptied");
+    driver.value(&3u64.to_be_bytes(), 50)
+}
+
+#[test]
+fn a_value_whose_head_is_not_written_stays_where_it_is() {
+    assert_eq!(beside_those_that_died(), Some(value(3, 8000)));
 }
 
 #[test]
@@ -276,5 +322,10 @@ mod planted {
     #[test]
     fn a_translation_that_keeps_the_old_head_is_found() {
         assert!(with(Bug::KeepsOldHead, || lost_beside_those_that_died(1200)).is_some());
+    }
+
+    #[test]
+    fn a_block_that_is_emptied_beside_a_value_without_its_head_is_found() {
+        assert_eq!(with(Bug::EmptiesBesideHeads, beside_those_that_died), None);
     }
 }
