@@ -42,6 +42,11 @@ impl Failure {
         "ERR invalid cursor: the keyspace's index was changed since, or another server has it in \
          another way; begin again with cursor 0",
     );
+    pub(crate) const CURSOR_OF_ANOTHER_KEYSPACE: Self = fixed(
+        "ERR invalid cursor: it is of another keyspace than this server's, for only one of them has \
+         its keys in order; let all servers behind one address have the same --resp-keyspace, and \
+         begin again with cursor 0",
+    );
     pub(crate) const DB_INDEX: Self = fixed("ERR DB index is out of range");
     pub(crate) const NX_AND_OTHERS: Self =
         fixed("ERR NX and XX, GT or LT options at the same time are not compatible");

@@ -33,7 +33,7 @@ const WINDOW: u64 = (1 << WINDOW_BITS) - 1;
 const CHECK_BITS: u32 = 14;
 const CHECK: u64 = (1 << CHECK_BITS) - 1;
 /// The cursor is one of this kind.
-const IN_ORDER: u64 = 1 << (WINDOW_BITS + CHECK_BITS);
+pub(super) const IN_ORDER: u64 = 1 << (WINDOW_BITS + CHECK_BITS);
 // Some clients read cursors as signed numbers.
 const _: () = assert!(IN_ORDER << 1 == 1 << 63);
 

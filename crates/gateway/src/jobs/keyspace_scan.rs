@@ -9,18 +9,20 @@
 //! command came.
 //!
 //! ```text
-//!   cursor of SCAN   63     62                47 46                          0
-//!                   ┌────┬────────────────────┬─────────────────────────────┐
-//!                   │ 0  │ shard, by its place │ cursor within the shard     │      0: the beginning, and the end
-//!                   └────┴────────────────────┴─────────────────────────────┘
+//!   cursor of SCAN   63  62  61    60              47 46                        0
+//!                   ┌───┬───┬───────┬──────────────────┬───────────────────────────┐
+//!                   │ 0 │ 0 │ order │ shard, its place │ cursor within the shard   │  0: the beginning, and the end
+//!                   └───┴───┴───────┴──────────────────┴───────────────────────────┘
 //! ```
-//! Cursors fit a signed number, because some clients read them so. SCAN's pages are taken at the
+//! `order`: the keyspace's keys are in order. So a gateway that serves a keyspace of the other kind tells
+//! that a cursor is none of its own. Cursors fit a signed number, because some clients read them so. SCAN's pages are taken at the
 //! time of each call: a key that is present throughout is returned, at least once. KEYS and DBSIZE
 //! are exact at one snapshot, which an open transaction protects.
 //!
 //! Where the keyspace's keys are in order, KEYS reads the range that its pattern can match, in order, and
 //! so does SCAN when its pattern begins with something to go by ([`super::key_range`]).
 
+use timestone_cluster::limits::MAX_SHARDS;
 use timestone_session::SessionError;
 use timestone_types::KeyspaceId;
 use timestone_types::limits::ANY_POSITION;
@@ -39,13 +41,16 @@ use crate::commands::table::Cmd;
 use crate::failure::Failure;
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobId, JobKind, Operation};
-use crate::jobs::key_range::{KeyRangeRead, RangeEnd, is_in_order};
+use crate::jobs::key_range::{IN_ORDER, KeyRangeRead, RangeEnd, is_in_order};
 use crate::limits::{
     KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT, SCAN_ROUNDS,
 };
 
 const CURSOR_BITS: u32 = 47;
 const CURSOR: u64 = (1 << CURSOR_BITS) - 1;
+/// The cursor goes through all keys of a keyspace whose keys are in order.
+const OF_ORDERED: u64 = IN_ORDER >> 1;
+const _: () = assert!((MAX_SHARDS as u64) << CURSOR_BITS <= OF_ORDERED, "shards have other bits");
 /// Room for what stands before the keys in an answer: two lengths of arrays and a cursor.
 const HEAD_BYTES: usize = 64;
 /// Where RANDOMKEY begins to look: anywhere below this. Behind the shard's last key it goes on at
@@ -82,6 +87,8 @@ pub(crate) struct KeyspaceScan {
     /// The highest timestamp that a shard answered with, and whether all of them have.
     newest: Timestamp,
     knows_newest: bool,
+    /// The keyspace's keys are in order.
+    is_ordered: bool,
     at: Timestamp,
     /// RANDOMKEY: how many shards were looked through from their beginning.
     looked_through: usize,
@@ -117,6 +124,7 @@ impl KeyspaceScan {
             limit: KEYS_PAGE,
             newest: Timestamp::ZERO,
             knows_newest: false,
+            is_ordered: keyspace.is_ordered(),
             at: Timestamp::ZERO,
             looked_through: 0,
             random: 0,
@@ -186,8 +194,11 @@ impl KeyspaceScan {
             }
             at += 2;
         }
-        let cursor =
-            if keyspace.is_ordered() { self.resume(cursor, args, keyspace) } else { cursor };
+        let is_of_ordered = cursor & (IN_ORDER | OF_ORDERED) != 0;
+        if cursor > 0 && is_of_ordered != self.is_ordered {
+            return Err(Failure::CURSOR_OF_ANOTHER_KEYSPACE);
+        }
+        let cursor = if self.is_ordered { self.resume(cursor, args, keyspace) } else { cursor };
         if self.range.is_some() {
             return Ok(());
         }
@@ -207,7 +218,7 @@ impl KeyspaceScan {
     fn resume(&mut self, cursor: u64, args: Args<'_>, keyspace: KeyspaceId) -> u64 {
         debug_assert!(self.kind == ScanKind::Scan && self.range.is_none());
         if cursor > 0 && !is_in_order(cursor) {
-            return cursor;
+            return cursor & !OF_ORDERED;
         }
         let pattern = self.pattern.map_or(&b"*"[..], |at| args.get(at as usize));
         let mut range = KeyRangeRead::of_pattern(pattern, keyspace);
@@ -409,11 +420,14 @@ impl KeyspaceScan {
                 RangeEnd::End | RangeEnd::More => 0,
             };
         }
-        match self.places.first() {
-            Some(place) if !place.done => (place.shard as u64) << CURSOR_BITS | place.cursor,
-            Some(place) if place.shard + 1 < self.shards => (place.shard as u64 + 1) << CURSOR_BITS,
-            _ => 0,
-        }
+        let (shard, cursor) = match self.places.first() {
+            Some(place) if !place.done => (place.shard, place.cursor),
+            Some(place) if place.shard + 1 < self.shards => (place.shard + 1, 0),
+            _ => return 0,
+        };
+        let order = if self.is_ordered { OF_ORDERED } else { 0 };
+        debug_assert!(cursor <= CURSOR && shard < usize::from(MAX_SHARDS), "each has its bits");
+        order | (shard as u64) << CURSOR_BITS | cursor
     }
 
     /// Bytes of the keys that were found.
@@ -613,10 +627,17 @@ mod tests {
     use crate::commands::table::find;
 
     fn parse(text: &str) -> (Result<KeyspaceScan, Failure>, ArgumentBuffer) {
+        parse_in(KeyspaceId::DEFAULT, text)
+    }
+
+    fn parse_in(
+        keyspace: KeyspaceId,
+        text: &str,
+    ) -> (Result<KeyspaceScan, Failure>, ArgumentBuffer) {
         let mut arguments = ArgumentBuffer::default();
         text.split(' ').for_each(|word| arguments.push(word.as_bytes()));
         let cmd = find(arguments.argument(0)).unwrap().cmd;
-        (KeyspaceScan::parse(cmd, arguments.all(), 3, KeyspaceId::DEFAULT), arguments)
+        (KeyspaceScan::parse(cmd, arguments.all(), 3, keyspace), arguments)
     }
 
     fn page(keys: &[&str], next: u64, done: bool) -> Vec<u8> {
@@ -656,7 +677,43 @@ mod tests {
         assert_eq!(scan.places, [ShardCursor { shard: 2, cursor: 9, done: false }]);
         scan.take_page(0, &page(&["z"], 0, true), &arguments).unwrap();
         assert_eq!(scan.next_cursor(), 0);
-        assert!(i64::try_from((u64::from(u16::MAX) << CURSOR_BITS) | CURSOR).is_ok());
+        let highest = OF_ORDERED | u64::from(MAX_SHARDS - 1) << CURSOR_BITS | CURSOR;
+        assert!(highest < IN_ORDER && i64::try_from(IN_ORDER | highest).is_ok());
+    }
+
+    /// Whose servers behind one address serve several keyspaces gets cursors of one at the other.
+    #[test]
+    fn a_cursor_of_a_keyspace_whose_keys_are_in_another_order_is_refused() {
+        let spaces = [KeyspaceId::DEFAULT, KeyspaceId::numbered(4, false).ordered()];
+        let cursors = |space| {
+            let (scan, arguments) = parse_in(space, "SCAN 0");
+            let mut scan = scan.unwrap();
+            scan.take_page(0, &page(&["a"], 77, false), &arguments).unwrap();
+            let within = scan.next_cursor();
+            scan.take_page(0, &page(&["b"], 0, true), &arguments).unwrap();
+            [within, scan.next_cursor()]
+        };
+        let range = KeyRangeRead::of_pattern(b"a*", spaces[1]);
+        let in_order = [range.cursor_at(1), range.cursor_of_all()];
+        let of_ordered = cursors(spaces[1]).into_iter().chain(in_order);
+        let all = cursors(spaces[0]).map(|cursor| (cursor, spaces[0]));
+        let all = all.into_iter().chain(of_ordered.map(|cursor| (cursor, spaces[1])));
+        let mut count = 0;
+        for (cursor, of) in all {
+            for space in spaces {
+                for options in ["", " MATCH a*", " COUNT 5"] {
+                    match parse_in(space, &format!("SCAN {cursor}{options}")).0 {
+                        Ok(scan) => assert!(space == of && !scan.concerned().is_empty()),
+                        Err(failure) => {
+                            assert_eq!(failure, Failure::CURSOR_OF_ANOTHER_KEYSPACE);
+                            assert!(space != of, "{cursor} is one of its own");
+                        }
+                    }
+                    count += 1;
+                }
+            }
+        }
+        assert_eq!(count, 6 * 2 * 3);
     }
 
     #[test]

@@ -196,3 +196,27 @@ fn a_cursor_that_cannot_go_on_is_refused_at_once() {
     assert!(answer.starts_with("-ERR invalid cursor: ") && answer.contains("cursor 0"), "{answer}");
     assert!(world.ask(client, "SCAN 0").contains("k1"), "the beginning is no place");
 }
+
+/// Two servers behind one address, of which one serves a keyspace whose keys are in order and the other one
+/// does not: no scan ends before it has come to its end.
+#[test]
+fn a_scan_does_not_go_on_in_a_keyspace_of_another_kind() {
+    let (mut one, mut other) = (ordered(0), World::new());
+    let (client, beside) = (one.connect(), other.connect());
+    for (world, client) in [(&mut one, client), (&mut other, beside)] {
+        fill(world, client, (0..100).map(|n| format!("a:{n:03}")));
+    }
+    for options in ["COUNT 4", "MATCH a:* COUNT 4"] {
+        let begin = format!("SCAN 0 {options}");
+        let cursors = [one.ask(client, &begin), other.ask(beside, &begin)]
+            .map(|answer| answer.split('|').nth(2).unwrap().to_owned());
+        let go_on = |cursor: &str| format!("SCAN {cursor} {options}");
+        assert!(one.ask(client, &go_on(&cursors[0])).starts_with("*2|"));
+        assert!(other.ask(beside, &go_on(&cursors[1])).starts_with("*2|"));
+        for answer in [one.ask(client, &go_on(&cursors[1])), other.ask(beside, &go_on(&cursors[0]))]
+        {
+            let says = ["-ERR invalid cursor: ", "another keyspace", "--resp-keyspace", "cursor 0"];
+            assert!(says.iter().all(|part| answer.contains(part)), "{options}: {answer}");
+        }
+    }
+}
