@@ -47,27 +47,48 @@ fn once(scenario: &Scenario, seed: u64) -> RunReport {
 /// Distances between seeds that find a bug, where they are wanted: enough for a median.
 const DISTANCES: usize = 9;
 
+/// By test: a seed that has found its bug. It is tried first; where it finds nothing any more, the others are.
+const KNOWN_SEEDS: &str = include_str!("known_seeds.txt");
+
+/// The seed that a test begins with.
+fn known_seed() -> Option<u64> {
+    let thread = std::thread::current();
+    let test = thread.name()?.rsplit("::").next()?.to_owned();
+    let mut lines = KNOWN_SEEDS.lines().filter_map(|line| line.split_once(' '));
+    lines.find(|(name, _)| *name == test).map(|(_, seed)| seed.parse().expect("a seed"))
+}
+
 /// Looks for a planted bug under the seeds from 1 on.
 #[track_caller]
 fn found_within(bound: u64, bug: Bug, text: &str) {
     let scenario = Scenario::read("planted.toml", text).expect("a scenario");
-    let wanted = if scores::are_wanted() { DISTANCES } else { 1 };
-    let (mut distances, mut last) = (Vec::new(), 0);
-    for seed in 1..=bound * wanted as u64 {
-        assert!(seed <= bound || last > 0, "{bug:?} was not found within {bound} seeds");
+    let is_found_by = |seed| {
         let report = {
             let _planted = Planted::new(bug);
             once(&scenario, seed)
         };
-        if !report.is_right() {
-            assert_eq!(
-                once(&scenario, seed).findings,
-                [],
-                "seed {seed} fails without {bug:?}, too"
-            );
+        let is_found = !report.is_right();
+        if is_found {
+            let without = once(&scenario, seed).findings;
+            assert_eq!(without, [], "seed {seed} fails without {bug:?}, too");
+        }
+        is_found
+    };
+    if !scores::are_wanted() {
+        let known = known_seed().filter(|&seed| seed <= bound && is_found_by(seed));
+        let Some(seed) = known.or_else(|| (1..=bound).find(|&seed| is_found_by(seed))) else {
+            panic!("{bug:?} was not found within {bound} seeds");
+        };
+        println!("{} is found by seed {seed}", title(bug));
+        return;
+    }
+    let (mut distances, mut last) = (Vec::new(), 0);
+    for seed in 1..=bound * DISTANCES as u64 {
+        assert!(seed <= bound || last > 0, "{bug:?} was not found within {bound} seeds");
+        if is_found_by(seed) {
             distances.push(seed - last);
             last = seed;
-            if distances.len() == wanted {
+            if distances.len() == DISTANCES {
                 break;
             }
         }
