@@ -286,6 +286,12 @@ impl Staging {
         puts.map(|staged| staged.version.timestamp).min().unwrap_or(Timestamp::MAX)
     }
 
+    /// Whether a put is staged. What it supersedes is not known to be dead yet, and blocks that hold its
+    /// parts are not emptied: so much may come free that nobody can tell whether the store is full.
+    pub(crate) fn has_puts(&self) -> bool {
+        self.staged().any(|staged| staged.moved.is_none())
+    }
+
     /// Pages of a block that hold parts of staged values.
     pub(crate) fn pages_in(&self, block: BlockId, blocks: &Blocks) -> u32 {
         let extents = self.staged().flat_map(|staged| &staged.extents);

@@ -36,9 +36,10 @@ pub(super) fn stage(
     Location::in_staging(slot, record.kind.is_tombstone(), !record.expires_at.is_never())
 }
 
-/// Writes heads whose parts are durable, then parts.
-pub(super) fn pump(kit: &mut Kit, spaces: &mut Spaces, victims: &mut Victims) {
-    let (mut at, mut budget) = (0, PARTS_PER_PUMP);
+/// Writes heads whose parts are durable, then parts. Whether a value of a put turned out to be superseded:
+/// its parts are dead, or will be when the watermark has passed what came after it.
+pub(super) fn pump(kit: &mut Kit, spaces: &mut Spaces, victims: &mut Victims) -> bool {
+    let (mut at, mut budget, mut died) = (0, PARTS_PER_PUMP, false);
     while let Some((slot, staged)) = kit.staging.next_head(&mut at, &mut budget, &mut kit.volume) {
         let from = match &staged.moved {
             Some(moved) => moved.from.0,
@@ -50,10 +51,12 @@ pub(super) fn pump(kit: &mut Kit, spaces: &mut Spaces, victims: &mut Victims) {
             continue;
         };
         release_parts(&staged, &outcome, kit, spaces.marks.collection());
+        died |= staged.moved.is_none() && (!outcome.wanted || outcome.superseded.is_some());
         kit.staging.finish(at, &staged, outcome.pages);
         leave_victim(&staged, &outcome, (kit, spaces), victims);
     }
     debug_assert!(budget <= PARTS_PER_PUMP, "no more is written than may be");
+    died
 }
 
 /// What became of a head.

@@ -650,7 +650,9 @@ impl Upkeep for Mftl {
         self.poll();
         if !self.life.has_failed() {
             let Self { kit, spaces, reads, collector, checkpointer, .. } = self;
-            large::pump(kit, spaces, &mut collector.victims);
+            if large::pump(kit, spaces, &mut collector.victims) {
+                collector.much_died();
+            }
             kit.volume.clean_blocks();
             collector.pump(self.writes.bytes, kit, spaces, reads);
             if spaces.sweep(&mut kit.volume.blocks) {

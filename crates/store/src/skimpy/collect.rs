@@ -337,7 +337,8 @@ impl TailCollector {
     fn set_stuck(&self, hope: bool, core: &mut FrugalContents) {
         let hope = hope
             || self.futile.is_some_and(|futile| futile.has_hope(core))
-            || self.parts.has_hope(core);
+            || self.parts.has_hope(core)
+            || core.kit.staging.has_puts();
         core.kit.room.set_stuck(!hope);
     }
 

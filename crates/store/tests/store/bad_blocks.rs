@@ -507,7 +507,8 @@ fn refused_for_a_moment<S: OnEmulated>(seed: u64, sizes: &[usize]) -> u32 {
                 refused += 1;
             } else {
                 let goes_on = world.sleep() && turns < 5000;
-                assert!(goes_on, "seed {seed}, put {time}, {sizes:?}, turns {turns} now {} dead {:?} due {:?} {}: {:?}", world.driver.now, world.driver.store.next_deadline(), world.medium.next_due(), S::TURNS_AT_ONCE, world.driver.store.figures());
+                let figures = world.driver.store.figures();
+                assert!(goes_on, "seed {seed}, put {time}, {sizes:?}: {figures:?}");
             }
             turns += 1;
         }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use timestone_flash::{Fault, MemoryConfig, MemoryMedia, OpKind};
+use timestone_flash::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
 use timestone_store::prelude::*;
-use timestone_store::{Figure, Mftl, MftlConfig, StoreError};
+use timestone_store::{Figure, Mftl, MftlConfig, Skimpy, StoreError};
 use timestone_types::Version;
 
 use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, open, unruly_media, version};
@@ -510,6 +510,37 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     for n in stored / 2..stored {
         assert_eq!(driver.value(&n.to_be_bytes(), 30), Some(vec![3; 900]));
     }
+}
+
+/// Large values of few keys come faster than the device takes them: what is refused may be tried again, for most
+/// of what is there is not even written, or dies soon.
+fn overwrites_faster_than_the_device<S: Survives>() {
+    let media = media(8, 60);
+    let none = Duration::ZERO;
+    let (read, program, per_page, erase, spread) = (none, none, none, none, none);
+    let sync = Duration::from_millis(50);
+    media.set_pace(Some(FlashPace { read, program, per_page, erase, sync, spread, seed: 1 }));
+    let (mut driver, _) = S::open_on(&media, config(), false).expect("opens");
+    for n in 1..400u64 {
+        let mut turns = 0;
+        while let Err(error) = driver.try_put(&(n % 8).to_be_bytes(), n, &[n as u8; 30_000]) {
+            assert!(matches!(error, StoreError::Busy) && turns < 500, "put {n}: {error}");
+            turns += 1;
+            driver.pump();
+            media.set_now(driver.now);
+        }
+        driver.store.advance_watermark(at(n - 1));
+        driver.store.advance_replay_floor(at(n - 1));
+    }
+    for n in 392..400u64 {
+        assert_eq!(driver.value(&(n % 8).to_be_bytes(), 400), Some(vec![n as u8; 30_000]));
+    }
+}
+
+#[test]
+fn a_store_is_not_full_of_values_that_are_not_written_yet() {
+    overwrites_faster_than_the_device::<Mftl>();
+    overwrites_faster_than_the_device::<Skimpy>();
 }
 
 /// A fence hides everything, and blocks do not know yet: that passes by itself.

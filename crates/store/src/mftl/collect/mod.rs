@@ -206,7 +206,7 @@ impl Collector {
         let watermark = spaces.marks.collection();
         let futile = self.trial.futile().filter(|futile| watermark < futile.until);
         match futile.filter(|_| scarcity.short && !can_grow) {
-            Some(futile) => kit.room.set_stuck(!futile.hope && !spaces.are_emptying()),
+            Some(futile) => kit.room.set_stuck(!futile.hope && !may_win_room(kit, spaces)),
             None => self.search_victim(scarcity, can_grow, kit, spaces),
         }
         // Puts that are being refused wait for no victim.
@@ -264,7 +264,7 @@ impl Collector {
             }
             Search::Later if short => kit.room.set_stuck(false),
             Search::Nothing if short && !can_grow && self.victims.len() == 0 => {
-                kit.room.set_stuck(!spaces.are_emptying());
+                kit.room.set_stuck(!may_win_room(kit, spaces));
             }
             Search::Later | Search::Nothing => {}
         }
@@ -285,6 +285,11 @@ impl Collector {
         kit.volume.blocks.rest_next(stream);
         true
     }
+}
+
+/// Whether room may come of what collection cannot see yet.
+fn may_win_room(kit: &Kit, spaces: &Spaces) -> bool {
+    spaces.are_emptying() || kit.staging.has_puts()
 }
 
 /// Up to which live share, in thousandths, blocks are collected.
