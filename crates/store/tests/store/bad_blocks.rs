@@ -496,10 +496,8 @@ fn refused_for_a_moment<S: OnEmulated>(seed: u64, sizes: &[usize]) -> u32 {
         world.driver.store.begin_batch(world.batch);
         let key = dice.below(KEYS);
         let size = sizes[dice.below(sizes.len() as u64) as usize];
-        let mut turns = 0;
-        while let Err(error) =
-            world.driver.try_put(&key.to_be_bytes(), time, &value(key, time, size))
-        {
+        let (mut turns, bytes) = (0, value(key, time, size));
+        while let Err(error) = world.driver.try_put(&key.to_be_bytes(), time, &bytes) {
             assert!(matches!(error, StoreError::Busy), "seed {seed}, put {time}: {error}");
             if turns == 0 {
                 // The turn in which it was refused.
@@ -527,7 +525,7 @@ fn refused_for_a_moment<S: OnEmulated>(seed: u64, sizes: &[usize]) -> u32 {
 #[test]
 fn whoever_waits_for_room_is_taken_with_the_turns_that_the_store_asks_for() {
     let mut refused = [0, 0];
-    for seed in 0..3 {
+    for seed in 0..2 {
         for sizes in [&[700, 900][..], &[20_000, 40_000], &[300, 5000, 60_000]] {
             refused[0] += refused_for_a_moment::<Mftl>(seed, sizes);
             refused[1] += refused_for_a_moment::<Skimpy>(seed, sizes);
