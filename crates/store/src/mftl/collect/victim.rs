@@ -43,7 +43,7 @@ pub(super) type ValueId = (KeyspaceId, KeyId, Version);
 
 /// A large value that must leave a victim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Leaving {
+pub(super) struct LeavingValue {
     pub(super) value: ValueId,
     /// Where its head was met, if that is in the victim, too.
     pub(super) head: Option<PageId>,
@@ -70,14 +70,14 @@ pub(super) struct Victim {
     /// Keys of values that have moved: they are dead here if the block is not erased.
     pub(super) copies: Vec<KeyOfEpoch>,
     /// Values that must leave it, and how many are on their way.
-    pub(super) large: VecDeque<Leaving>,
+    pub(super) large: VecDeque<LeavingValue>,
     pub(super) restaging: u32,
     /// It is not erased.
     pub(super) damaged: bool,
     /// A program of it failed: what the device does not have is in the writer's memory.
     pub(super) failed: bool,
     /// Of a failed one: values that were read to be moved, and how often one could not be.
-    pub(super) attempted: Vec<Leaving>,
+    pub(super) attempted: Vec<LeavingValue>,
     pub(super) failures: u32,
     /// All of them are tried again.
     pub(super) again: bool,

@@ -27,8 +27,8 @@ use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
 use super::super::stats::CollectionStats;
 use super::victim::{
-    Chunk, KeyOfEpoch, Leaving, MAX_RESTAGE_FAILURES, MAX_RESTAGING, SURVIVORS, ValueId, Victim,
-    VictimTurn,
+    Chunk, KeyOfEpoch, LeavingValue, MAX_RESTAGE_FAILURES, MAX_RESTAGING, SURVIVORS, ValueId,
+    Victim, VictimTurn,
 };
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
@@ -170,7 +170,7 @@ impl Victims {
             && !victim.has_large(value)
         {
             debug_assert!(!victim.erasing, "what is erased has nothing left");
-            victim.large.push_back(Leaving { value, head });
+            victim.large.push_back(LeavingValue { value, head });
         }
     }
 
@@ -425,7 +425,7 @@ impl MoveOut<'_> {
                     return self.move_record(victim, page, record, id, false);
                 }
                 let value = (record.keyspace, id, record.version);
-                victim.large.push_back(Leaving { value, head: Some(page) });
+                victim.large.push_back(LeavingValue { value, head: Some(page) });
                 true
             }
             Assessment::Keep => {
@@ -556,7 +556,7 @@ impl MoveOut<'_> {
                 && space.index.needed(id, part.version, watermark).is_some_and(apart)
         });
         if lives {
-            victim.large.push_back(Leaving { value, head: None });
+            victim.large.push_back(LeavingValue { value, head: None });
         }
     }
 
@@ -598,7 +598,11 @@ impl MoveOut<'_> {
 /// A large value was to leave a victim, and its head is not needed there any more: the watermark has
 /// passed the version above it since, or the value has left with its head because of another block.
 /// If the head lies in the victim, nobody may look for it there, and it is gone with the block.
-fn forget_head(spaces: &mut Spaces, victim: &mut Victim, Leaving { value, head }: Leaving) {
+fn forget_head(
+    spaces: &mut Spaces,
+    victim: &mut Victim,
+    LeavingValue { value, head }: LeavingValue,
+) {
     let Some(page) = head else { return };
     let (keyspace, id, version) = value;
     let watermark = spaces.marks.collection();
