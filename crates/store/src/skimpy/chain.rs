@@ -3,6 +3,7 @@
 //! ```text
 //!   head ─► page: last record of the bucket ─ next ─► page: … ─► end, or a cut ─► older beginnings
 //!                          └─ prior (of the key that is looked for) ─► page: …
+//!   translation ─► loose version ─ prior ─► loose version: … ─► the chain, from its head on
 //! ```
 //!
 //! A pointer is *cut* when its page is gone: a crash has taken it, or the block was erased and is

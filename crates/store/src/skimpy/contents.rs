@@ -4,6 +4,7 @@
 //! ```text
 //!   link: bucket's head ─► hash next     translation ─► prior, or unknown     not the youngest? flagged
 //!           └─► the log (one stream) ─► head, translation
+//!   put_loose: translation ─► prior ─► the log ─► translation
 //! ```
 //!
 //! A put is known to be its key's youngest version when the translation says so, when everything

@@ -11,8 +11,8 @@
 //! points to the next one of its bucket and to the next older version of its key
 //! (docs/design/skimpy.md).
 //!
-//! Invariants: (1) every record that a reader may want is in its bucket's chain, or behind one of
-//! the older beginnings that recovery found; (2) a block is erased only when no chain leads there, what
+//! Invariants: (1) every record that a reader may want is in its bucket's chain, behind one of
+//! the older beginnings that recovery found, or of a run of loose versions (K27); (2) a block is erased only when no chain leads there, what
 //! replaces its records is durable, and nothing reads in it; (3) a walk whose bucket is rewritten
 //! begins anew.
 

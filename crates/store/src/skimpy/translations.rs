@@ -10,6 +10,8 @@
 //!                                         least? ─► takes that place
 //! ```
 //!
+//! A version may be *loose*: no chain leads there, so the entry stays until that has changed.
+//!
 //! Bounded, and what is used most often stays: keys that come once do not push out those that come
 //! again. How often keys were asked for that have no place is counted by their hashes, several to a
 //! count. All counts are halved now and then, so that what was popular once goes.
