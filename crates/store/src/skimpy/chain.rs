@@ -20,6 +20,7 @@ use timestone_types::{
 };
 
 use super::buckets::{Beginning, Buckets, RecordPlace, bucket_of};
+use super::contents::name_of;
 use super::loose::LooseVersion;
 use super::translations::{Name, Youngest};
 use super::work;
@@ -211,7 +212,7 @@ pub(super) struct Search {
     finished: bool,
     /// A pointer led nowhere.
     pub(super) vanished: bool,
-    /// Pages that it has looked at.
+    /// Pages of chains that it has looked at.
     pub(super) pages: u8,
     pub(super) best: Option<Best>,
     /// The youngest version met, and whether it is known to be the key's.
@@ -313,7 +314,10 @@ impl Search {
             return Ok(());
         }
         let scarred = buckets.is_scarred(page);
-        self.pages = self.pages.saturating_add(1);
+        // A run is as long as it is, however the bucket is written.
+        if self.along != Along::Loose {
+            self.pages = self.pages.saturating_add(1);
+        }
         if let Some(slot) = self.hint.take() {
             let raw = layout::record_at(bytes, slot);
             let record = raw.and_then(if trusted { Record::read } else { Record::read_intact });
@@ -469,7 +473,7 @@ enum DetourTo {
     /// Versions of a key that the chain leads past.
     Skipped(GatheredKey),
     /// Loose ones.
-    Loose(GatheredKey),
+    Loose(Name),
     /// A loose one that memory knows.
     Known(LooseVersion),
 }
@@ -492,7 +496,9 @@ impl Detour {
     fn wants(&self, record: &Record<'_>, seed: HashSeed) -> bool {
         match &self.to {
             DetourTo::Skipped(key) => !record.is_loose() && key.has(record),
-            DetourTo::Loose(key) => record.is_loose() && key.has(record),
+            DetourTo::Loose(name) => {
+                record.is_loose() && record.hash == name.hash && name_of(record, seed) == *name
+            }
             DetourTo::Known(version) => record.is_loose() && version.is(record, seed),
         }
     }
@@ -660,10 +666,10 @@ impl Gathering {
         };
         if leads_alone(links) && record.version.timestamp > self.rule.mark {
             self.cursor = ChainCursor::to(links.prior, place, sequence);
-            let key = GatheredKey::of(record);
+            // A key that lies with a large value is known by its hashes.
             let to = match links.loose_prior {
-                true => DetourTo::Loose(key),
-                false => DetourTo::Skipped(key),
+                true => DetourTo::Loose(name_of(record, self.rule.seed)),
+                false => DetourTo::Skipped(GatheredKey::of(record)),
             };
             self.detour = Some(Detour { to, is_of_run, back });
         } else {

@@ -423,7 +423,9 @@ impl TailCollector {
             }
             records.retain(|one| one.fate(core) != TailFate::Dead);
             let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
-            let asks = records.iter().any(|one| one.fate(core) == TailFate::Asks)
+            // What could not be read may be wanted, and what lies behind it.
+            let asks = victim.damaged
+                || records.iter().any(|one| one.fate(core) == TailFate::Asks)
                 || self.jobs.contains_key(&bucket)
                 || !core.buckets.older(bucket).is_empty()
                 || !rewrite::has_room_at_all(lengths(), core);

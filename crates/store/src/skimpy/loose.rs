@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use timestone_types::{HashSeed, Version, check_key};
 
 use super::translations::{Name, Youngest};
-use crate::layout::{LinkKind, Links, Record};
+use crate::layout::{LinkKind, Links, NO_PAGE, Record};
 
 /// A loose version of a key, and where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ impl LooseVersions {
         if version < known.version {
             return self.lost.push(found);
         }
-        let is_led_to = version == known.version || leads_to(links, known.page);
+        let is_led_to = stands_for(known.version, version, links) || leads_to(links, known.page);
         let exact = known.exact && is_led_to;
         *known = FoundLoose { version, page, exact };
         if !is_led_to {
@@ -90,7 +90,7 @@ impl LooseVersions {
             known.exact &= links.kind != LinkKind::Flagged;
             return;
         }
-        let is_led_to = version == known.version || leads_to(links, known.page);
+        let is_led_to = stands_for(known.version, version, links) || leads_to(links, known.page);
         let before = LooseVersion { name, version: known.version, page: known.page };
         self.youngest.remove(&name);
         if !is_led_to {
@@ -114,6 +114,12 @@ impl LooseVersions {
         }
         lost
     }
+}
+
+/// Whether a copy stands for all of the run that it was the youngest of: nobody wants what is older. Where
+/// somebody does, older ones were copied as well, and these copies may be lost.
+fn stands_for(known: Version, copy: Version, links: Links) -> bool {
+    copy == known && links.prior == NO_PAGE
 }
 
 fn leads_to(links: Links, page: u32) -> bool {

@@ -504,7 +504,8 @@ impl Reads for Skimpy {
             return Some(latest_of(Some(known), staged, fence));
         }
         let search = self.core.search_in_memory(sought, Timestamp::MAX, Start::HEAD);
-        search.is_over().then(|| latest_of(search.youngest(), staged, fence))
+        let youngest = search.youngest().filter(|_| search.is_over())?;
+        Some(latest_of(Some(youngest), staged, fence))
     }
 
     fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {

@@ -1,12 +1,13 @@
 //! Loose versions of the store with its index on flash: no chain leads to them, and memory keeps where
 //! they are.
 
-use timestone_flash::MemoryMedia;
+use timestone_flash::{MemoryMedia, PowerCut, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{Skimpy, SkimpyConfig};
+use timestone_types::Expiry;
 
 use crate::collection::Dice;
-use crate::driver::{Driver, SPACE, at, config, media};
+use crate::driver::{Driver, SPACE, at, config, media, version};
 use crate::frugal::{frugal, open_with, programmed};
 
 /// All keys are in two buckets.
@@ -147,6 +148,63 @@ fn what_a_tombstone_leads_to_is_found_with_it_and_without_it() {
             assert_eq!(found, Some(vec![n as u8; 3000]), "{n}, lost: {is_lost}");
         }
         assert_eq!(driver.value(b"key", 45).is_none(), !is_lost);
+    }
+}
+
+/// A large value whose key lies with it, and which leads to a loose version of its key.
+#[test]
+fn what_a_large_value_with_a_long_key_leads_to_is_counted() {
+    let media = media(8, 40);
+    let mut driver = open(&media, 100);
+    let key = vec![7u8; 1500];
+    driver.put(&key, 10, b"a");
+    driver.delete(&key, 15);
+    driver.put(&key, 20, b"b");
+    driver.put(&key, 30, &[3; 9000]);
+    driver.sync();
+    driver.pumps(50);
+    assert_eq!(driver.value(&key, 25), Some(b"b".to_vec()));
+    assert_eq!((driver.count(SPACE, 25), driver.keys(SPACE, 25, 10).len()), (1, 1));
+}
+
+/// The power goes while a run is moved out of the log's tail, with so many pages kept of what is being
+/// programmed: what is found then at two times; nothing when all was over before.
+fn after_a_cut(cut: PowerCut) -> Option<[Option<u8>; 2]> {
+    let media = media(8, 20);
+    let mut driver = open_with(&media, frugal(config())).0;
+    (1..5).for_each(|n| driver.put(b"dead", n, &[n as u8; 3000]));
+    [10, 20, 40].into_iter().for_each(|n| driver.put(b"x", n, &[n as u8; 3000]));
+    driver.sync();
+    settle(&mut driver, 20);
+    media.cut_power_at(cut);
+    for n in 100..220u64 {
+        let bytes = n.to_be_bytes();
+        let key = driver.key(SPACE, &bytes);
+        _ = driver.store.put(key, version(n), &[9; 3000], Expiry::NEVER);
+        driver.pump();
+        if media.interrupted_bytes().is_some() {
+            break;
+        }
+    }
+    drop(driver);
+    media.interrupted_bytes()?;
+    let mut driver = open_with(&media, frugal(config())).0;
+    Some([25, 45].map(|time| driver.value(b"x", time).map(|value| value[0])))
+}
+
+#[test]
+fn a_copy_of_which_the_older_ones_are_lost_hides_nothing() {
+    for others in [Unsettled::Lost, Unsettled::Kept] {
+        for keep in 0..5 {
+            for operation in 1.. {
+                let cut = PowerCut { operation, keep_bytes: keep * 4096, others };
+                let Some(found) = after_a_cut(cut) else {
+                    assert!(operation > 100, "{operation} operations");
+                    break;
+                };
+                assert_eq!(found, [Some(20), Some(40)], "{cut:?}");
+            }
+        }
     }
 }
 
