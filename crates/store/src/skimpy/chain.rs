@@ -20,7 +20,7 @@ use timestone_types::{
 };
 
 use super::buckets::{Beginning, Buckets, RecordPlace, bucket_of};
-use super::contents::name_of;
+use super::contents::{is_of, name_of};
 use super::loose::LooseVersion;
 use super::translations::{Name, Youngest};
 use super::work;
@@ -496,9 +496,7 @@ impl Detour {
     fn wants(&self, record: &Record<'_>, seed: HashSeed) -> bool {
         match &self.to {
             DetourTo::Skipped(key) => !record.is_loose() && key.has(record),
-            DetourTo::Loose(name) => {
-                record.is_loose() && record.hash == name.hash && name_of(record, seed) == *name
-            }
+            DetourTo::Loose(name) => record.is_loose() && is_of(record, *name, seed),
             DetourTo::Known(version) => record.is_loose() && version.is(record, seed),
         }
     }

@@ -403,6 +403,11 @@ pub(super) fn name_of(record: &Record<'_>, seed: HashSeed) -> Name {
     Name { keyspace: record.keyspace, hash: record.hash, check }
 }
 
+/// Whether a record is one of a key, by its hashes.
+pub(super) fn is_of(record: &Record<'_>, name: Name, seed: HashSeed) -> bool {
+    record.hash == name.hash && name_of(record, seed) == name
+}
+
 /// What the records of a bucket are gathered by now.
 pub(super) fn gathering_rule(
     bucket: u32,

@@ -13,8 +13,9 @@
 
 use std::collections::BTreeMap;
 
-use timestone_types::{HashSeed, Version, check_key};
+use timestone_types::{HashSeed, Version};
 
+use super::contents::is_of;
 use super::translations::{Name, Youngest};
 use crate::layout::{LinkKind, Links, NO_PAGE, Record};
 
@@ -29,19 +30,22 @@ pub(super) struct LooseVersion {
 impl LooseVersion {
     /// Whether it is a record of its page.
     pub(super) fn is(&self, record: &Record<'_>, seed: HashSeed) -> bool {
-        let Name { keyspace, hash, check } = self.name;
-        record.version == self.version
-            && (record.keyspace, record.hash) == (keyspace, hash)
-            && check_key(seed, keyspace, record.key) == check
+        record.version == self.version && is_of(record, self.name, seed)
     }
 }
 
 /// A loose version that is its key's youngest.
 #[derive(Clone, Copy, Debug)]
 struct FoundLoose {
-    version: Version,
-    page: u32,
+    loose: LooseVersion,
     exact: bool,
+}
+
+impl FoundLoose {
+    /// Whether a record takes its place, and nothing that it led to is forgotten.
+    fn is_replaced_by(&self, version: Version, links: Links) -> bool {
+        stands_for(self.loose.version, version, links) || leads_to(links, self.loose.page)
+    }
 }
 
 /// All that recovery has found.
@@ -54,9 +58,8 @@ pub(super) struct LooseVersions {
 
 impl LooseVersions {
     /// A checkpoint knows of one.
-    pub(super) fn restore(&mut self, found: LooseVersion, exact: bool) {
-        let LooseVersion { name, version, page } = found;
-        self.youngest.insert(name, FoundLoose { version, page, exact });
+    pub(super) fn restore(&mut self, loose: LooseVersion, exact: bool) {
+        self.youngest.insert(loose.name, FoundLoose { loose, exact });
     }
 
     /// Whether none is its key's youngest.
@@ -65,51 +68,47 @@ impl LooseVersions {
     }
 
     /// A loose record, in the order of the log.
-    pub(super) fn found(&mut self, found: LooseVersion, links: Links) {
-        let LooseVersion { name, version, page } = found;
-        let Some(known) = self.youngest.get_mut(&name) else {
-            self.youngest.insert(name, FoundLoose { version, page, exact: true });
-            return;
+    pub(super) fn found(&mut self, loose: LooseVersion, links: Links) {
+        let Some(known) = self.youngest.get_mut(&loose.name) else {
+            return self.restore(loose, true);
         };
-        let before = LooseVersion { name, version: known.version, page: known.page };
-        if version < known.version {
-            return self.lost.push(found);
+        if loose.version < known.loose.version {
+            return self.lost.push(loose);
         }
-        let is_led_to = stands_for(known.version, version, links) || leads_to(links, known.page);
-        let exact = known.exact && is_led_to;
-        *known = FoundLoose { version, page, exact };
-        if !is_led_to {
-            self.lost.push(before);
+        if known.is_replaced_by(loose.version, links) {
+            known.loose = loose;
+        } else {
+            self.lost.push(known.loose);
+            *known = FoundLoose { loose, exact: false };
         }
     }
 
     /// A record of the chain of a key, in the order of the log.
     pub(super) fn found_in_chain(&mut self, name: Name, version: Version, links: Links) {
         let Some(known) = self.youngest.get_mut(&name) else { return };
-        if version < known.version {
+        if version < known.loose.version {
             known.exact &= links.kind != LinkKind::Flagged;
             return;
         }
-        let is_led_to = stands_for(known.version, version, links) || leads_to(links, known.page);
-        let before = LooseVersion { name, version: known.version, page: known.page };
-        self.youngest.remove(&name);
-        if !is_led_to {
-            self.lost.push(before);
+        if !known.is_replaced_by(version, links) {
+            self.lost.push(known.loose);
         }
+        self.youngest.remove(&name);
     }
 
     /// Gives each to its translation, if there is a place for it (`translate`); what is left are beginnings
-    /// of its bucket, as are those that are lost.
+    /// of their buckets, as are those that are lost.
     pub(super) fn settle(
         self,
         mut translate: impl FnMut(Name, Youngest) -> bool,
     ) -> Vec<LooseVersion> {
         let mut lost = self.lost;
-        for (name, FoundLoose { version, page, exact }) in self.youngest {
+        for FoundLoose { loose: found, exact } in self.youngest.into_values() {
+            let LooseVersion { name, version, page } = found;
             let (tombstone, may_expire, loose) = (false, false, true);
             let youngest = Youngest { version, page, tombstone, may_expire, exact, loose };
             if !translate(name, youngest) {
-                lost.push(LooseVersion { name, version, page });
+                lost.push(found);
             }
         }
         lost

@@ -501,11 +501,11 @@ impl Reads for Skimpy {
         let fence = space.latest_fence();
         let staged = self.core.staged_at(sought.name, Timestamp::MAX);
         if let Some(known) = self.core.translations.peek(sought.name) {
-            return Some(latest_of(Some(known), staged, fence));
+            return Some(latest_of(known, staged, fence));
         }
         let search = self.core.search_in_memory(sought, Timestamp::MAX, Start::HEAD);
         let youngest = search.youngest().filter(|_| search.is_over())?;
-        Some(latest_of(Some(youngest), staged, fence))
+        Some(latest_of(youngest, staged, fence))
     }
 
     fn lost(&self, _keyspace: KeyspaceId) -> Timestamp {

@@ -641,22 +641,22 @@ fn look(
 
 /// A key's youngest version, with what is staged of it.
 pub(super) fn latest_of(
-    youngest: Option<Youngest>,
+    youngest: Youngest,
     staged: Option<super::contents::StagedVersion>,
     fence: Version,
 ) -> Latest {
-    let of_chain = youngest.map(|one| Latest {
-        version: one.version,
-        absent: one.tombstone,
-        may_expire: one.may_expire,
-    });
+    let of_index = Latest {
+        version: youngest.version,
+        absent: youngest.tombstone,
+        may_expire: youngest.may_expire,
+    };
     let staged = staged.map(|one| Latest {
         version: one.version,
         absent: one.tombstone,
         may_expire: one.may_expire,
     });
     let fence = Latest { version: fence, absent: true, may_expire: false };
-    [of_chain, staged, Some(fence)]
+    [Some(of_index), staged, Some(fence)]
         .into_iter()
         .flatten()
         .max_by_key(|one| one.version)

@@ -302,16 +302,20 @@ impl<S: OnEmulated> World<S> {
     }
 }
 
-/// A history in which blocks go bad; how many did.
-fn history<S: OnEmulated>(seed: u64) -> u32 {
-    let rates = FaultRates {
+/// Rates at which many blocks go bad.
+fn rates(seed: u64) -> FaultRates {
+    FaultRates {
         seed,
         failed_reads: 3_000,
         failed_programs: 25_000,
         failed_erases: 40_000,
         ..FaultRates::default()
-    };
-    let mut world = World::<S>::new(rates);
+    }
+}
+
+/// A history in which blocks go bad; how many did.
+fn history<S: OnEmulated>(seed: u64) -> u32 {
+    let mut world = World::<S>::new(rates(seed));
     let mut dice = Dice(seed);
     let mut bad = 0;
     for _ in 0..1500 {
@@ -455,14 +459,7 @@ fn a_store_rests_while_what_could_not_be_programmed_becomes_durable_elsewhere() 
 
 /// A history in which blocks go bad, and the store rests now and then; how many went bad.
 fn resting_history<S: OnEmulated>(seed: u64) -> u32 {
-    let rates = FaultRates {
-        seed,
-        failed_reads: 3_000,
-        failed_programs: 25_000,
-        failed_erases: 40_000,
-        ..FaultRates::default()
-    };
-    let mut world = World::<S>::new(rates);
+    let mut world = World::<S>::new(rates(seed));
     let mut dice = Dice(seed);
     for _ in 0..60 {
         (0..dice.below(30)).for_each(|_| world.step(&mut dice));
