@@ -302,6 +302,10 @@ fn multi_queues_and_exec_runs_everything_at_once() {
     assert_eq!(world.ask(client, "EXEC"), "*5|+OK|:1|$1|1|+PONG|:1|");
     assert_eq!(world.ask(other, "MGET {a} {b}; TTL {a}"), "*2|$1|1|$1|1|:100|");
     assert_eq!(world.ask(client, "MULTI; EXEC"), "+OK|*0|");
+    let queued = "+OK|+QUEUED|+QUEUED|+QUEUED|+QUEUED|+QUEUED|";
+    let expired = world
+        .ask(client, "MULTI; SET n 5 PXAT 1; GET n; INCR n; EXPIREAT n 1; EXISTS n; EXEC; GET n");
+    assert_eq!(expired, format!("{queued}*5|+OK|$-1|:1|:1|:0|$-1|"));
     assert_eq!(
         world.ask(client, "MULTI; SET {a} 2; DISCARD; GET {a}; EXEC"),
         "+OK|+QUEUED|+OK|$1|1|-ERR EXEC without MULTI|"

@@ -57,6 +57,25 @@ fn a_transaction_sees_its_own_writes_and_nobody_else_does_before_commit() {
 }
 
 #[test]
+fn what_a_transaction_writes_as_expired_is_absent_for_itself_too() {
+    let mut world = world(1);
+    world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(5), OTHER), b"old");
+    let session = world.session();
+    let txn = world.begin(session);
+    let later = world.now.saturating_add(Duration::from_secs(1));
+    for (expires_at, value) in
+        [(Timestamp::from_nanos(1), None), (BEGIN, None), (later, Some(b"v".to_vec()))]
+    {
+        let expiry = Expiry::at(expires_at);
+        world.host.engine.write(world.now, txn, name(b"k"), Some(b"v"), expiry).unwrap();
+        assert_eq!(world.value(txn, b"k"), value, "{expires_at:?}");
+    }
+    world.host.engine.write(world.now, txn, name(b"k"), Some(b"v"), Expiry::at(BEGIN)).unwrap();
+    world.committed(txn);
+    assert_eq!(world.shards[0].latest(b"k"), None);
+}
+
+#[test]
 fn one_shard_takes_one_phase_and_several_take_two() {
     let mut world = world(3);
     let keys: Vec<_> = (0..3).map(|shard| world.key_on(shard, 0)).collect();

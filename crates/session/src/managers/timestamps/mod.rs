@@ -179,6 +179,10 @@ impl<C: Cache> Manager for Timestamps<C> {
         if txn.is_read_only() {
             return Err(SessionError::ReadOnly);
         }
+        // What has expired when the transaction begins is gone for everybody who could read it, and
+        // for the transaction itself.
+        let begin = txn.begin;
+        let value = value.filter(|_| !expires_at.has_passed(begin));
         let at = txn.keys.find_or_insert(hash, key.keyspace, key.key, shard)?;
         txn.keys.write(at, value, expires_at)?;
         debug_assert!(txn.keys.writes() > 0, "a write that is not counted");
