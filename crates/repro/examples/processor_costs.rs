@@ -1,6 +1,6 @@
 //! Measures what a store's work takes on this machine, for `[store.processor]` of the experiments.
 //!
-//! `cargo run --release -p timestone-repro --example calibrate`, on a machine that does nothing
+//! `cargo run --release -p timestone-repro --example processor_costs`, on a machine that does nothing
 //! else.
 
 use std::error::Error;
