@@ -51,6 +51,24 @@ pub enum FlashError {
 }
 
 impl FlashError {
+    /// The same, for one more who waited for the operation.
+    #[must_use]
+    pub fn told_again(&self) -> Self {
+        let same = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        match self {
+            Self::Misuse(misuse) => Self::Misuse(*misuse),
+            Self::Medium { operation, source } => Self::Medium { operation, source: same(source) },
+            Self::Full { reason } => Self::Full { reason: reason.clone() },
+            Self::Failed { reason } => Self::Failed { reason },
+            Self::Unusable { path, reason } => {
+                Self::Unusable { path: path.clone(), reason: reason.clone() }
+            }
+            Self::Io(error) => {
+                Self::Medium { operation: "access", source: io::Error::other(error.to_string()) }
+            }
+        }
+    }
+
     /// Whether the same operation may succeed later.
     #[must_use]
     pub fn retryable(&self) -> bool {

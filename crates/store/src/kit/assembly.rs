@@ -22,6 +22,15 @@ use super::volume::Volume;
 use crate::layout::{self, Extent, LargeHead, PART_PAYLOAD, PageKind, Record, RecordKind};
 use crate::limits::{GROUP_PAGES, MAX_QUEUED_READ_BYTES};
 
+/// What of a large value is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WantedParts {
+    /// All of it.
+    Value,
+    /// The key: the parts that have it, none where it is in the head.
+    Key,
+}
+
 /// A value and where it came from.
 pub(crate) struct Assembly<W> {
     pub(crate) waiter: W,
@@ -41,6 +50,10 @@ pub(crate) struct Assembly<W> {
 }
 
 impl<W> Assembly<W> {
+    fn is_whole(&self) -> bool {
+        self.payload.len() == self.head.total as usize
+    }
+
     fn outside(&self) -> usize {
         self.head.key_outside as usize
     }
@@ -52,6 +65,7 @@ impl<W> Assembly<W> {
 
     /// The value.
     pub(crate) fn value(&self) -> &[u8] {
+        debug_assert!(self.is_whole(), "all of it was wanted");
         &self.payload[self.outside()..]
     }
 
@@ -62,6 +76,7 @@ impl<W> Assembly<W> {
 
     /// The waiter, the expiry and the value.
     pub(crate) fn into_value(mut self) -> (W, Expiry, Vec<u8>) {
+        debug_assert!(self.is_whole(), "all of it was wanted");
         let outside = self.outside();
         self.payload.drain(..outside);
         (self.waiter, self.expires_at, self.payload)
@@ -180,21 +195,29 @@ impl<W> Assemblies<W> {
         taken
     }
 
-    /// Begins to read the parts of a value, whose `head` was found in `record`. `counted` are the
-    /// bytes that it counts for; `payload` gets the value. Returns it when it has no parts.
+    /// Begins to read the parts of a value, whose `head` was found in `record`, as far as they are
+    /// `wanted`. `counted` are the bytes that it counts for; `payload` gets the value. Returns it when
+    /// nothing has to be read.
     pub(crate) fn begin(
         &mut self,
         waiter: W,
         (record, head): (&Record<'_>, LargeHead<'_>),
+        wanted: WantedParts,
         counted: u64,
         mut payload: Vec<u8>,
         volume: &mut Volume,
     ) -> Option<Assembly<W>> {
         debug_assert!(counted == 0 || self.has_room(counted));
         self.bytes += counted;
-        let total = head.total as usize;
-        payload.resize(total, 0);
-        payload[total - head.tail.len()..].copy_from_slice(head.tail);
+        let bytes = match wanted {
+            WantedParts::Value => head.total as usize,
+            WantedParts::Key => head.key_outside as usize,
+        };
+        payload.resize(bytes, 0);
+        let tail_at = head.total as usize - head.tail.len();
+        if let Some(end) = payload.get_mut(tail_at..) {
+            end.copy_from_slice(&head.tail[..end.len()]);
+        }
         let slot = match self.list.iter().position(Option::is_none) {
             Some(slot) => slot,
             None => {
@@ -202,7 +225,8 @@ impl<W> Assemblies<W> {
                 self.list.len() - 1
             }
         };
-        let outstanding = read_parts(slot, &head.extents, volume);
+        let parts = bytes.div_ceil(PART_PAYLOAD) as u32;
+        let outstanding = read_parts(slot, &head.extents, parts, volume);
         self.list[slot] = Some(Assembly {
             waiter,
             kind: record.kind,
@@ -242,20 +266,24 @@ impl<W> Assemblies<W> {
         assert!(self.bytes >= assembly.counted, "what is put together was counted");
         self.bytes -= assembly.counted;
         self.freed = true;
-        if assembly.damaged.is_none() && crc32c::crc32c(&assembly.payload) != assembly.head.crc {
+        // What was read of it alone has the checksums of its pages.
+        if assembly.damaged.is_none()
+            && assembly.is_whole()
+            && crc32c::crc32c(&assembly.payload) != assembly.head.crc
+        {
             assembly.damaged = Some("the checksum of a large value does not match");
         }
         Some(assembly)
     }
 }
 
-/// Asks for all parts of a value; how many reads that takes.
-fn read_parts(slot: usize, extents: &[Extent], volume: &mut Volume) -> u32 {
+/// Asks for the first parts of a value, so many at most; how many reads that takes.
+fn read_parts(slot: usize, extents: &[Extent], most: u32, volume: &mut Volume) -> u32 {
     let (mut part, mut reads) = (0, 0);
     for extent in extents {
         let mut done = 0;
-        while done < extent.pages {
-            let pages = (extent.pages - done).min(GROUP_PAGES);
+        while done < extent.pages && part < most {
+            let pages = (extent.pages - done).min(GROUP_PAGES).min(most - part);
             let number = (slot as u64) << 32 | u64::from(part);
             volume.read(Purpose::PartRead, number, PageId(extent.page.0 + done), pages);
             reads += 1;
@@ -263,7 +291,8 @@ fn read_parts(slot: usize, extents: &[Extent], volume: &mut Volume) -> u32 {
             part += pages;
         }
     }
-    debug_assert_eq!(part, extents.iter().map(|extent| extent.pages).sum(), "each page once");
+    let all: u32 = extents.iter().map(|extent| extent.pages).sum();
+    debug_assert_eq!(part, all.min(most), "each page once");
     reads
 }
 
@@ -294,7 +323,8 @@ mod tests {
         let bytes = head.clone();
         let head = LargeHead::read(&bytes).expect("a head");
         let found = (&record(version, &bytes), head);
-        assert!(all.begin(9, found, value.len() as u64, Vec::new(), volume).is_none());
+        let (counted, wanted) = (value.len() as u64, WantedParts::Value);
+        assert!(all.begin(9, found, wanted, counted, Vec::new(), volume).is_none());
     }
 
     fn finish(volume: &mut Volume, all: &mut Assemblies<u32>) -> Option<Assembly<u32>> {

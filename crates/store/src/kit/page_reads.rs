@@ -15,10 +15,11 @@
 
 use std::collections::BTreeMap;
 
-use timestone_flash::PageId;
+use timestone_flash::{FlashError, PageId};
 
 use super::port::Purpose;
 use super::volume::Volume;
+use crate::error::StoreError;
 
 const NONE: u32 = u32::MAX;
 
@@ -30,6 +31,40 @@ impl Waiting {
     /// Whether the last one has been taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == NONE
+    }
+}
+
+/// Why a page cannot be looked at: all who wait for it are told.
+#[derive(Debug)]
+pub(crate) enum PageFailure {
+    /// It is not what was written there.
+    Damaged(&'static str),
+    /// The device did not read it.
+    Unread(FlashError),
+}
+
+impl PageFailure {
+    /// What is wrong with a page that has been read, if anything is. Damage is counted.
+    pub(crate) fn of(
+        page: PageId,
+        result: Result<(), FlashError>,
+        bytes: &[u8],
+        volume: &mut Volume,
+    ) -> Option<Self> {
+        if let Err(error) = result {
+            return Some(Self::Unread(error));
+        }
+        let reason = volume.verify(page, bytes).err()?;
+        volume.corrupt += 1;
+        Some(Self::Damaged(reason))
+    }
+
+    /// For one of those who wait.
+    pub(crate) fn error(&self, page: PageId) -> StoreError {
+        match self {
+            Self::Damaged(reason) => StoreError::Corrupt { page: page.0, reason },
+            Self::Unread(error) => StoreError::Flash(error.told_again()),
+        }
     }
 }
 

@@ -313,7 +313,7 @@ impl Checkpointer {
             }
             None => {
                 // Without its end, recovery knows that keys may be missing, and scans everything.
-                if order.check_whole().is_ok() {
+                if order.is_whole(&space.index) {
                     write_order_end(&mut self.buffer, space.id, order);
                 }
                 true

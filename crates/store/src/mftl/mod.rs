@@ -490,7 +490,7 @@ impl Reads for Mftl {
         check_order(&range)?;
         self.spaces.marks.check_age(t)?;
         let Some(space) = self.spaces.get(range.keyspace) else { return Ok(RangeCheck::None) };
-        space.order.as_ref().map_or(Ok(()), |order| order.check_whole())?;
+        space.check_order_above(t)?;
         Ok(ranges::first_above(self.spaces.seed, space, range, t, max_keys))
     }
 

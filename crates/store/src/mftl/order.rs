@@ -17,22 +17,40 @@
 //! entry is there already. The entry's versions are of one or of the other then, so that reads of
 //! such keys look at the records.
 //!
-//! Invariants: every key with a version in the index is here, or `lost` says that one may be
-//! missing; entries that two keys here share are in `shared`.
+//! **Keys that lie with their values.** A key above 1 KiB is not in the head of its large value. A
+//! restart finds the head, and reads the key at the end: until then the entry is *unread*. A key that
+//! cannot be read is *lost*, unless another record of its entry tells it.
+//!
+//! Invariants: every key with a version in the index is here, or its entry is unread or `lost`;
+//! entries that two keys here share are in `shared`.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::PageId;
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, is_planted};
+use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::index::{Index, KeyId};
 use crate::error::StoreError;
 use crate::kit::ordered::{Falling, OrderedKeys, Walked, Wanted};
 
-/// Keys that one pump asks the index about in a purge: some 100 µs of work.
+/// Keys that the purges of one pump ask the index about: some 100 µs of work.
 const PURGED_AT_ONCE: u32 = 512;
 /// A purge begins when one key in so many is not in the index.
 const STALE_DIVISOR: u64 = 16;
 /// Nodes of trees that nobody wants any more which one pump frees.
 const FREED_AT_ONCE: usize = 64;
+
+/// What may be done in one pump, for all orders together.
+pub(super) struct TidyBudget {
+    keys: u32,
+    nodes: usize,
+}
+
+impl TidyBudget {
+    pub(super) const fn of_pump() -> Self {
+        Self { keys: PURGED_AT_ONCE, nodes: FREED_AT_ONCE }
+    }
+}
 
 /// See the module.
 pub(crate) struct Order {
@@ -45,8 +63,10 @@ pub(crate) struct Order {
     left: u64,
     /// Trees of keys that a fence has hidden all of.
     falling: Vec<Falling>,
-    /// A page with a key that could not be read: keys may be missing.
-    lost: Option<PageId>,
+    /// Entries of the index whose keys are still to be read.
+    unread: BTreeSet<KeyId>,
+    /// Entries whose keys could not be read, with the youngest version of each and the page of its head.
+    lost: BTreeMap<KeyId, (Version, PageId)>,
 }
 
 /// What the index knows a key by.
@@ -64,7 +84,8 @@ impl Order {
             purge: None,
             left: 0,
             falling: Vec::new(),
-            lost: None,
+            unread: BTreeSet::new(),
+            lost: BTreeMap::new(),
         }
     }
 
@@ -82,6 +103,9 @@ impl Order {
 
     /// A key has a version of this time. `is_known`: the index had an entry for it before.
     pub(super) fn note(&mut self, id: KeyId, key: &[u8], at: Timestamp, is_known: bool) {
+        // The key of what was unread is this one. One that is lost may be another, with the same hashes.
+        let is_known = is_known && !self.unread.remove(&id);
+        self.lost.remove(&id);
         let at = if is_known && is_planted!(UnnotedRewrites) { Timestamp::ZERO } else { at };
         if self.keys.insert(key, at) && is_known {
             self.share(id);
@@ -117,25 +141,48 @@ impl Order {
         self.keys.are_older_than(t);
     }
 
-    /// A key in this page could not be read.
-    pub(super) fn lose(&mut self, page: PageId) {
-        tracing::warn!(
-            page = page.0,
-            "a key could not be read; ranges of its keyspace are refused until a restart finds its \
-             value replaced"
-        );
-        self.lost = Some(page);
+    /// A record was found whose key is to be read. `is_known`: the index had an entry for it before.
+    pub(super) fn expect(&mut self, id: KeyId, is_known: bool) {
+        if !is_known {
+            self.unread.insert(id);
+        }
     }
 
-    /// That no key is missing.
-    pub(super) fn check_whole(&self) -> Result<(), StoreError> {
-        match self.lost {
+    /// The key of a version, whose head is in this page, could not be read.
+    pub(super) fn lose(&mut self, id: KeyId, version: Version, page: PageId) {
+        if self.unread.contains(&id) {
+            let lost = self.lost.entry(id).or_insert((version, page));
+            *lost = (version, page).max(*lost);
+        }
+    }
+
+    /// All keys were read that could be.
+    pub(super) fn end_reading(&mut self) {
+        self.unread = BTreeSet::new();
+        for (version, page) in self.lost.values() {
+            tracing::warn!(
+                page = page.0,
+                %version,
+                "a key could not be read; ranges of its keyspace are refused until it is put again, or \
+                 the keyspace dropped"
+            );
+        }
+    }
+
+    /// That no key is missing of which a version matters.
+    pub(super) fn check_whole(&self, matters: impl Fn(Version) -> bool) -> Result<(), StoreError> {
+        match self.lost.values().find(|&&(version, _)| matters(version)) {
             None => Ok(()),
-            Some(page) => {
+            Some((_, page)) => {
                 let reason = "a key in it cannot be read, and may belong to the range";
                 Err(StoreError::Corrupt { page: page.0, reason })
             }
         }
+    }
+
+    /// Whether it has the key of each entry of the index.
+    pub(super) fn is_whole(&self, index: &Index) -> bool {
+        self.lost.keys().all(|&id| index.latest(id).is_none())
     }
 
     /// The last version of a key has left the index.
@@ -149,7 +196,7 @@ impl Order {
         self.falling.push(keys.give_up());
         (self.purge, self.left) = (None, 0);
         self.shared = Vec::new();
-        self.lost = None;
+        self.lost.clear();
     }
 
     /// The keys.
@@ -183,9 +230,16 @@ impl Order {
     }
 
     /// Frees a little of what is not wanted any more.
-    pub(super) fn tidy(&mut self, seed: HashSeed, keyspace: KeyspaceId, index: &Index) {
+    pub(super) fn tidy(
+        &mut self,
+        seed: HashSeed,
+        keyspace: KeyspaceId,
+        index: &Index,
+        budget: &mut TidyBudget,
+    ) {
         if let Some(falling) = self.falling.last_mut()
-            && !falling.free_some(FREED_AT_ONCE)
+            && budget.nodes > 0
+            && !falling.free_some(core::mem::take(&mut budget.nodes))
         {
             self.falling.pop();
         }
@@ -193,10 +247,10 @@ impl Order {
         if self.purge.is_none() && self.is_stale(index) {
             self.purge = Some(Vec::new());
         }
-        let Some(from) = self.purge.take() else { return };
-        let (mut budget, mut stale) = (PURGED_AT_ONCE, Vec::new());
+        let Some(from) = self.purge.take_if(|_| budget.keys > 0) else { return };
+        let mut stale = Vec::new();
         let wanted = Wanted { from: &from, to: None, above: None };
-        let walked = self.keys.walk(wanted, &mut budget, |key| {
+        let walked = self.keys.walk(wanted, &mut budget.keys, |key| {
             if index.latest(id_of(seed, keyspace, key)).is_none() {
                 stale.push(key.to_vec());
             }
@@ -258,7 +312,7 @@ mod tests {
         }
         let mut pumps = 0u32;
         while order.has_work(&known) {
-            order.tidy(SEED, SPACE, &known);
+            order.tidy(SEED, SPACE, &known, &mut TidyBudget::of_pump());
             // What comes meanwhile stays.
             put(&mut order, &mut known, &(10_000 + pumps).to_be_bytes());
             pumps += 1;
@@ -266,5 +320,23 @@ mod tests {
         }
         assert!(pumps >= 9, "{pumps} pumps: a little at a time");
         assert_eq!(order.len(), known.keys());
+    }
+
+    #[test]
+    fn orders_are_tidied_within_one_budget() {
+        let (mut orders, known) = ([Order::new(), Order::new(), Order::new()], Index::new());
+        for order in &mut orders {
+            for n in 0..2000u32 {
+                put(order, &mut Index::new(), &n.to_be_bytes());
+            }
+        }
+        let mut left = orders.iter().map(Order::len).sum::<u64>();
+        while left > 0 {
+            let mut budget = TidyBudget::of_pump();
+            orders.iter_mut().for_each(|order| order.tidy(SEED, SPACE, &known, &mut budget));
+            let now = orders.iter().map(Order::len).sum::<u64>();
+            assert!((1..=512).contains(&(left - now)), "{} keys in one pump", left - now);
+            left = now;
+        }
     }
 }

@@ -8,7 +8,8 @@
 //! Most keys are answered by the index alone. Where the record decides, it is looked up as by a get,
 //! the key compared; many such look-ups may be under way, and the answer waits for all of them. Only
 //! as many keys are listed as the limit allows, those included that are not answered yet: when some
-//! of them turn out absent, the read goes on behind them.
+//! of them turn out absent, the read goes on behind them. Absent ones keep their places until nothing is
+//! looked up: with many of them the read waits for that, and drops them.
 //!
 //! Invariants: `outstanding` of a read = its waiters in [`super::reads`]; every key before `from` was
 //! listed, or is not visible.
@@ -34,6 +35,10 @@ use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 const BATCH_KEYS: u32 = 64;
 /// Records that one read may wait for.
 const MAX_OUTSTANDING: u32 = 64;
+
+/// Keys that turned out absent, and bytes of them, that a read keeps while others are looked up.
+const MAX_ABSENT: usize = 1024;
+const MAX_ABSENT_BYTES: usize = 256 << 10;
 
 /// What is known of a key that was listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +74,8 @@ struct RangeWalk {
     /// How many of them are or may be visible, and their bytes.
     count: u32,
     bytes: usize,
+    /// How many are known to be absent.
+    absent: usize,
     /// There is no room for the key at `from`.
     is_full: bool,
     /// There is nothing at `from` or behind it.
@@ -113,7 +120,30 @@ impl RangeWalk {
 
     /// Whether there is something to list.
     fn has_work(&self) -> bool {
-        !self.listed_all() && self.outstanding < MAX_OUTSTANDING
+        let most = if self.is_littered() { 1 } else { MAX_OUTSTANDING };
+        !self.listed_all() && self.outstanding < most
+    }
+
+    /// Whether too much of what it keeps is absent.
+    fn is_littered(&self) -> bool {
+        self.absent >= MAX_ABSENT || self.keys.len() - self.bytes >= MAX_ABSENT_BYTES
+    }
+
+    /// Keeps what is visible alone.
+    fn drop_absent(&mut self) {
+        assert_eq!(self.outstanding, 0, "nobody is to find his place again");
+        let mut start = 0;
+        let listed = core::mem::take(&mut self.listed);
+        let keys = core::mem::take(&mut self.keys);
+        for (end, what) in listed {
+            if what != Listed::Absent {
+                self.keys.extend_from_slice(&keys[start..end]);
+                self.listed.push((self.keys.len(), what));
+            }
+            start = end;
+        }
+        self.absent = 0;
+        debug_assert_eq!(self.keys.len(), self.bytes, "what is left was counted");
     }
 
     fn is_over(&self) -> bool {
@@ -128,6 +158,9 @@ impl RangeWalk {
             self.is_at_end = true;
             return;
         };
+        if self.is_littered() {
+            self.drop_absent();
+        }
         let first = self.listed.len();
         let mut asked = self.outstanding;
         while *budget > 0 && !self.listed_all() {
@@ -225,6 +258,7 @@ impl RangeWalk {
             Some((version, expires_at)) => Listed::Visible(version, expires_at),
             None => {
                 self.count -= 1;
+                self.absent += 1;
                 self.bytes -= self.key(place).len();
                 // There may be room again for the key that was left out.
                 self.is_full = false;
@@ -330,6 +364,7 @@ impl RangeReads {
             listed: Vec::new(),
             count: 0,
             bytes: 0,
+            absent: 0,
             is_full: false,
             is_at_end: range.is_empty(),
             outstanding: 0,
@@ -352,8 +387,8 @@ impl RangeReads {
             && let Some(mut read) = self.list.remove(place)
         {
             let checked = spaces.marks.check_age(read.as_of.at);
-            let order = spaces.get(read.keyspace).and_then(|space| space.order.as_ref());
-            let whole = order.map_or(Ok(()), |order| order.check_whole());
+            let space = spaces.get(read.keyspace);
+            let whole = space.map_or(Ok(()), |space| space.check_order_at(read.as_of.at));
             match checked.and(whole) {
                 Ok(()) => {
                     let given = RANGE_KEYS_AT_ONCE.min(left);
@@ -457,6 +492,50 @@ mod tests {
         for event in pump(store, 2000) {
             if let StoreEvent::RangeDone { entries, next: None, .. } = event {
                 return entries;
+            }
+        }
+        panic!("no answer")
+    }
+
+    /// Keys that have expired, and are not collected, have their records looked at.
+    #[test]
+    fn what_is_absent_takes_no_memory_for_long() {
+        let device = Box::new(MemoryDevice::new(MemoryConfig::default()));
+        let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+        let mut store = Mftl::open(device, config).expect("opens").0;
+        let mut long = 0;
+        for n in 0..8000u64 {
+            let mut bytes = n.to_be_bytes().to_vec();
+            if n % 100 == 0 {
+                bytes.resize(30_000, b'.');
+                long += 30_000;
+            }
+            let key = KeyRef::new(store.seed(), SPACE, &bytes);
+            let version = Version::new(at(10), ClientId::new(1));
+            let expiry = if n % 50 == 7 { Expiry::at(at(1000)) } else { Expiry::at(at(20)) };
+            store.put(key, version, b"value", expiry).expect("put");
+            if n % 20 == 0 {
+                pump(&mut store, 1);
+            }
+        }
+        store.begin_batch(2);
+        store.sync_soon();
+        pump(&mut store, 100);
+        let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
+        let as_of = AsOf { at: at(30), judged: at(30) };
+        store.range_as_of(KeyRange::all(SPACE), limit, as_of, ReadToken(1)).expect("begins");
+        let (mut most_keys, mut most_bytes) = (0, 0);
+        for _ in 0..10_000 {
+            let events = pump(&mut store, 1);
+            if let Some(StoreEvent::RangeDone { entries, next: None, .. }) = events.first() {
+                assert_eq!(entries.len(), 160);
+                assert!(most_keys < 160 + 2 * MAX_ABSENT, "{most_keys} keys were kept");
+                assert!(most_bytes < long / 2 && most_bytes > 0, "{most_bytes} bytes were kept");
+                return;
+            }
+            for read in &store.ranges.list {
+                most_keys = most_keys.max(read.listed.len());
+                most_bytes = most_bytes.max(read.keys.len());
             }
         }
         panic!("no answer")

@@ -10,7 +10,11 @@
 //!
 //! Large values are put together only as far as there is memory for them; further gets of them
 //! wait, and look their key up again when it is their turn, since collection may have moved the
-//! value meanwhile.
+//! value meanwhile. Whoever asks for a key alone reads the parts that have it, and none where it is in
+//! the head.
+//!
+//! Whoever looks further after a while is *too old* when the watermark has passed its time: what it was
+//! to find may have been collected. The youngest version of a key has not been.
 //!
 //! A page that does not hold the key (another key shares its id, or the value was moved meanwhile)
 //! sends a get on down its chain. A block is not erased while it has readers.
@@ -34,10 +38,10 @@ use super::walk::Walks;
 use crate::api::{ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
 use crate::kit::Kit;
-use crate::kit::assembly::{Assemblies, Assembly};
+use crate::kit::assembly::{Assemblies, Assembly, WantedParts};
 use crate::kit::blocks::Blocks;
 use crate::kit::cache::CacheKey;
-use crate::kit::page_reads::PageReads;
+use crate::kit::page_reads::{PageFailure, PageReads};
 use crate::kit::staging::Moved;
 use crate::kit::volume::Volume;
 use crate::layout::{self, LargeHead, Record, RecordKind};
@@ -223,7 +227,7 @@ impl<'a> Serving<'a> {
             self.assert_pinned(page);
             match self.kit.volume.copy_of_group_page(page) {
                 Some(copy) => {
-                    self.page(page, Ok(()), &copy);
+                    self.page(page, None, &copy);
                     self.kit.volume.give(copy);
                 }
                 None => self.reads.pages.read_after_all(page, &mut self.kit.volume),
@@ -241,36 +245,17 @@ impl<'a> Serving<'a> {
     /// A page has been read.
     pub(super) fn page_read(&mut self, page: PageId, result: Result<(), FlashError>, bytes: &[u8]) {
         self.assert_pinned(page);
-        let volume = &mut self.kit.volume;
-        let checked = match result {
-            Err(error) => Err(StoreError::Flash(error)),
-            Ok(()) => volume.verify(page, bytes).map(drop).map_err(|reason| {
-                volume.corrupt += 1;
-                StoreError::Corrupt { page: page.0, reason }
-            }),
-        };
-        self.page(page, checked, bytes);
+        let failure = PageFailure::of(page, result, bytes, &mut self.kit.volume);
+        self.page(page, failure.as_ref(), bytes);
     }
 
-    fn page(&mut self, page: PageId, checked: Result<(), StoreError>, bytes: &[u8]) {
+    fn page(&mut self, page: PageId, failure: Option<&PageFailure>, bytes: &[u8]) {
         let mut waiting = self.reads.pages.arrived(page, &mut self.kit.volume);
-        let mut failure = checked.err();
         while let Some(waiter) = self.reads.pages.next(&mut waiting) {
             debug_assert_eq!(waiter.page, page, "it waited for this page");
-            match &mut failure {
+            match failure {
                 None => self.serve(waiter, bytes),
-                Some(StoreError::Corrupt { page, reason }) => {
-                    let error = StoreError::Corrupt { page: *page, reason };
-                    self.failed(waiter.who, error);
-                }
-                // The device's own error goes to one of them; the others get the short form.
-                Some(_) if waiting.is_empty() => {
-                    self.failed(waiter.who, failure.take().unwrap_or(StoreError::Busy));
-                }
-                Some(_) => {
-                    let reason = "it could not be read";
-                    self.failed(waiter.who, StoreError::Corrupt { page: page.0, reason });
-                }
+                Some(failure) => self.failed(waiter.who, failure.error(page)),
             }
         }
         debug_assert!(waiting.is_empty(), "every waiter is answered");
@@ -279,25 +264,21 @@ impl<'a> Serving<'a> {
     fn serve(&mut self, waiter: Waiter, bytes: &[u8]) {
         debug_assert_eq!(bytes.len(), PAGE_BYTES, "a page is looked at whole");
         let resolved = resolve(&waiter, bytes, &self.kit.volume.blocks);
-        if let For::DeadParts(by) = waiter.who {
-            if let Resolved::Record(record) = resolved
-                && record.kind.is_large()
-            {
-                self.dead_parts(&record, by);
-            }
-            return;
-        }
-        match resolved {
-            Resolved::Record(record) if waiter.asks_head_only(&record) => {
+        match (waiter.who, resolved) {
+            (For::DeadParts(by), Resolved::Record(record)) => self.dead_parts(&record, by),
+            (For::DeadParts(_), Resolved::Elsewhere) => {}
+            (_, Resolved::Record(record)) if waiter.asks_head_only(&record) => {
                 self.record_of_range(waiter.who, &record);
             }
-            Resolved::Record(record) if record.kind.is_large() => self.assemble(waiter, &record),
-            Resolved::Record(record) if waiter.wants_key() => {
+            (_, Resolved::Record(record)) if record.kind.is_large() => {
+                self.assemble(waiter, &record);
+            }
+            (_, Resolved::Record(record)) if waiter.wants_key() => {
                 self.key_found(waiter.who, waiter.id, record.key, record.expires_at);
             }
-            Resolved::Record(record) => self.record(&waiter, &record),
-            Resolved::Elsewhere => self.go_on(waiter),
-            Resolved::Damaged(reason) => {
+            (_, Resolved::Record(record)) => self.record(&waiter, &record),
+            (_, Resolved::Elsewhere) => self.go_on(waiter),
+            (_, Resolved::Damaged(reason)) => {
                 self.kit.volume.corrupt += 1;
                 self.failed(waiter.who, StoreError::Corrupt { page: waiter.page.0, reason });
             }
@@ -308,7 +289,7 @@ impl<'a> Serving<'a> {
     fn dead_parts(&mut self, record: &Record<'_>, by: Timestamp) {
         debug_assert!(record.version.timestamp <= by, "a younger version supersedes it");
         let blocks = &mut self.kit.volume.blocks;
-        let head = LargeHead::read(record.value);
+        let head = record.kind.is_large().then(|| LargeHead::read(record.value)).flatten();
         for extent in head.iter().flat_map(|head| &head.extents) {
             let dead = extent.pages * PAGE_BYTES as u32;
             let watermark = self.spaces.marks.collection();
@@ -389,6 +370,11 @@ impl<'a> Serving<'a> {
     fn locate(&mut self, mut waiter: Waiter, after: Option<(Version, PageId)>) {
         debug_assert!(!waiter.wants_key(), "only gets and ranges look further");
         let found = locate(self.spaces, self.kit, waiter.sought(), waiter.at, after);
+        if let Err(error) = self.spaces.marks.check_age(waiter.at)
+            && !self.is_youngest(&waiter, found)
+        {
+            return self.failed(waiter.who, error);
+        }
         if let (For::Range(place), false) = (waiter.who, matches!(found, Found::OnFlash { .. })) {
             return match in_memory(found, self.kit) {
                 Ok(found) => self.ranges.answered(place, found),
@@ -429,6 +415,21 @@ impl<'a> Serving<'a> {
                 self.answer(&waiter, expires_at, copy);
             }
         }
+    }
+
+    /// Whether nothing was written to a key after what was found of it, and so nothing of it collected.
+    fn is_youngest(&self, waiter: &Waiter, found: Found) -> bool {
+        let version = match found {
+            // The tombstones of a key may have been collected, too.
+            Found::Absent { .. } => return false,
+            Found::Cached { version, .. }
+            | Found::InGroup { version, .. }
+            | Found::Staged { version, .. }
+            | Found::OnFlash { version, .. } => version,
+        };
+        let space = self.spaces.get(waiter.keyspace);
+        let latest = space.and_then(|space| space.index.latest(waiter.id));
+        latest.is_some_and(|(youngest, _)| youngest == version)
     }
 
     fn answer(&mut self, waiter: &Waiter, expires_at: Expiry, value: Vec<u8>) {
@@ -475,11 +476,17 @@ impl<'a> Serving<'a> {
             For::Range(place) => self.ranges.failed(place, error),
             For::Restage(victim) => self.victims.restage_failed(victim),
             For::Key(number) => self.reads.keys.push((number, None)),
-            For::DeadParts(_) => {}
+            For::DeadParts(_) => {
+                tracing::warn!(
+                    %error,
+                    "the head of a large value that was overwritten cannot be read; its room comes \
+                     back after a restart"
+                );
+            }
         }
     }
 
-    /// Reads the parts of a large value.
+    /// Reads the parts of a large value, as far as they are wanted.
     fn assemble(&mut self, waiter: Waiter, record: &Record<'_>) {
         debug_assert!(record.kind.is_large() && record.version == waiter.version, "its head");
         let Some(head) = LargeHead::read(record.value) else {
@@ -495,6 +502,10 @@ impl<'a> Serving<'a> {
         }
         let is_get = matches!(waiter.who, For::Get(_));
         let counted = if is_get { u64::from(head.total) } else { 0 };
+        let wanted = match waiter.who {
+            For::Get(_) | For::Restage(_) | For::DeadParts(_) => WantedParts::Value,
+            For::Range(_) | For::Walk(_) | For::Key(_) => WantedParts::Key,
+        };
         let assemblies = &mut self.reads.assemblies;
         if is_get && !assemblies.has_room(counted) {
             if let Err(waiter) = assemblies.queue(waiter, counted) {
@@ -504,7 +515,9 @@ impl<'a> Serving<'a> {
         }
         let payload = self.kit.buffers.take();
         let volume = &mut self.kit.volume;
-        if let Some(done) = assemblies.begin(waiter, (record, head), counted, payload, volume) {
+        if let Some(done) =
+            assemblies.begin(waiter, (record, head), wanted, counted, payload, volume)
+        {
             self.assembled(done);
         }
     }
@@ -534,6 +547,7 @@ impl<'a> Serving<'a> {
                 let has_value = !assembly.kind.is_tombstone();
                 let found = has_value.then_some((assembly.version, assembly.expires_at));
                 self.ranges.answered(place, found);
+                self.kit.buffers.give(assembly.into_waiter().1);
             }
             For::Key(number) => self.reads.keys.push((number, Some(assembly.key().to_vec()))),
             For::Get(_) => {
@@ -543,6 +557,7 @@ impl<'a> Serving<'a> {
             For::Walk(walk) => {
                 let (id, expires_at) = (assembly.waiter.id, assembly.expires_at);
                 self.walks.found(walk, id, assembly.key(), expires_at);
+                self.kit.buffers.give(assembly.into_waiter().1);
             }
             For::DeadParts(_) => {}
             For::Restage(victim) => self.restage(&assembly, victim),

@@ -85,8 +85,6 @@ struct OutsideKey {
     version: Version,
     /// Where the head is.
     page: PageId,
-    /// The index had an entry for it before.
-    is_known: bool,
 }
 
 struct Recovery {
@@ -580,9 +578,12 @@ impl Recovery {
             return;
         }
         let is_known = space.index.latest(id).is_some();
-        if head.is_some_and(|head| head.key_outside > 0) {
+        if let Some(order) = &mut space.order
+            && head.is_some_and(|head| head.key_outside > 0)
+        {
+            order.expect(id, is_known);
             let (keyspace, version) = (record.keyspace, record.version);
-            self.outside.push(OutsideKey { keyspace, id, version, page, is_known });
+            self.outside.push(OutsideKey { keyspace, id, version, page });
             return;
         }
         space.note_key(id, record.key, record.version.timestamp, is_known);
@@ -694,15 +695,20 @@ fn read_keys(store: &mut Mftl, outside: &[OutsideKey]) {
                 store.kit.volume.wait(Duration::from_millis(10));
             }
         }
-        for (number, key) in core::mem::take(&mut store.reads.keys) {
-            let OutsideKey { keyspace, id, version, page, is_known } = few[number];
+        // In the order in which they were found: the first one of an entry is no second key of it.
+        let mut keys = core::mem::take(&mut store.reads.keys);
+        keys.sort_unstable_by_key(|&(number, _)| number);
+        for (number, key) in keys {
+            let OutsideKey { keyspace, id, version, page } = few[number];
             let Some(space) = store.spaces.get_mut(keyspace) else { continue };
             match key {
-                Some(key) => space.note_key(id, &key, version.timestamp, is_known),
-                None => space.order.iter_mut().for_each(|order| order.lose(page)),
+                Some(key) => space.note_key(id, &key, version.timestamp, true),
+                None => space.order.iter_mut().for_each(|order| order.lose(id, version, page)),
             }
         }
     }
+    let orders = store.spaces.list.iter_mut().filter_map(|space| space.order.as_mut());
+    orders.for_each(|order| order.end_reading());
 }
 
 /// A checkpoint has a key in its order.

@@ -17,7 +17,8 @@ use timestone_flash::{BlockId, PageId};
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
-use super::order::Order;
+use super::order::{Order, TidyBudget};
+use crate::error::StoreError;
 use crate::kit::blocks::Blocks;
 use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
@@ -75,6 +76,18 @@ impl Space {
             .map(|fence| fence.version)
             .find(|version| version.timestamp <= at)
             .unwrap_or(Version::ZERO)
+    }
+
+    /// That every key of the keyspace is in its order of which a read at this time may see something.
+    pub(super) fn check_order_at(&self, at: Timestamp) -> Result<(), StoreError> {
+        let fence = self.fence_at(at);
+        self.order.as_ref().map_or(Ok(()), |order| order.check_whole(|version| version > fence))
+    }
+
+    /// That every key of the keyspace is in its order that was written after a time.
+    pub(super) fn check_order_above(&self, t: Timestamp) -> Result<(), StoreError> {
+        let is_above = |version: Version| version.timestamp > t;
+        self.order.as_ref().map_or(Ok(()), |order| order.check_whole(is_above))
     }
 
     /// The youngest fence; zero when there is none.
@@ -226,10 +239,10 @@ impl Spaces {
 
     /// Takes a little of what the indexes do not know any more out of the orders of keys.
     pub(super) fn tidy_orders(&mut self) {
-        let seed = self.seed;
+        let (seed, mut budget) = (self.seed, TidyBudget::of_pump());
         for Space { id, index, order, .. } in &mut self.list {
             if let Some(order) = order {
-                order.tidy(seed, *id, index);
+                order.tidy(seed, *id, index, &mut budget);
             }
         }
     }

@@ -22,9 +22,9 @@ use super::contents::{FrugalContents, gathering_rule, key_id};
 use super::translations::{Name, Youngest};
 use crate::api::{Latest, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
-use crate::kit::assembly::{Assemblies, Assembly};
+use crate::kit::assembly::{Assemblies, Assembly, WantedParts};
 use crate::kit::cache::CacheKey;
-use crate::kit::page_reads::PageReads;
+use crate::kit::page_reads::{PageFailure, PageReads};
 use crate::kit::staging::Moved;
 use crate::kit::volume::Volume;
 use crate::layout::{LargeHead, NO_PAGE, Record, RecordKind};
@@ -311,7 +311,7 @@ impl ServingWalks<'_> {
         for page in pages.drain(..) {
             match self.core.kit.volume.copy_of_group_page(page) {
                 Some(copy) => {
-                    self.page(page, Ok(()), &copy);
+                    self.page(page, None, &copy);
                     self.core.kit.volume.give(copy);
                 }
                 None => self.reads.pages.read_after_all(page, &mut self.core.kit.volume),
@@ -322,20 +322,12 @@ impl ServingWalks<'_> {
 
     /// A page has been read.
     pub(super) fn page_read(&mut self, page: PageId, result: Result<(), FlashError>, bytes: &[u8]) {
-        let volume = &mut self.core.kit.volume;
-        let checked = match result {
-            Err(error) => Err(StoreError::Flash(error)),
-            Ok(()) => volume.verify(page, bytes).map(drop).map_err(|reason| {
-                volume.corrupt += 1;
-                StoreError::Corrupt { page: page.0, reason }
-            }),
-        };
-        self.page(page, checked, bytes);
+        let failure = PageFailure::of(page, result, bytes, &mut self.core.kit.volume);
+        self.page(page, failure.as_ref(), bytes);
     }
 
-    fn page(&mut self, page: PageId, checked: Result<(), StoreError>, bytes: &[u8]) {
+    fn page(&mut self, page: PageId, failure: Option<&PageFailure>, bytes: &[u8]) {
         let mut waiting = self.reads.pages.arrived(page, &mut self.core.kit.volume);
-        let mut failure = checked.err();
         while let Some(slot) = self.reads.pages.next(&mut waiting) {
             let Some(mut walk) = self.reads.walks[slot as usize].take() else { continue };
             if walk.anew {
@@ -343,7 +335,7 @@ impl ServingWalks<'_> {
                 self.advance(slot);
                 continue;
             }
-            let error = match &mut failure {
+            let error = match failure {
                 None => {
                     let FrugalContents { kit, buckets, .. } = &mut *self.core;
                     let blocks = &kit.volume.blocks;
@@ -361,12 +353,7 @@ impl ServingWalks<'_> {
                         }
                     }
                 }
-                Some(StoreError::Corrupt { page, reason }) => {
-                    StoreError::Corrupt { page: *page, reason }
-                }
-                // The device's own error goes to one of them; the others get the short form.
-                Some(_) if waiting.is_empty() => failure.take().unwrap_or(StoreError::Busy),
-                Some(_) => StoreError::Corrupt { page: page.0, reason: "it could not be read" },
+                Some(failure) => failure.error(page),
             };
             self.reads.free.push(slot);
             self.failed(walk, error);
@@ -527,10 +514,15 @@ impl ServingWalks<'_> {
         counted: u64,
     ) {
         debug_assert!(!is_void(record, &self.core.kit.volume.blocks), "its parts are there");
+        let wanted = match waiter {
+            PartsFor::Get { .. } | PartsFor::Leaving(..) => WantedParts::Value,
+            PartsFor::Scan(_) => WantedParts::Key,
+        };
         let payload = self.core.kit.buffers.take();
         let volume = &mut self.core.kit.volume;
+        let assemblies = &mut self.reads.assemblies;
         if let Some(done) =
-            self.reads.assemblies.begin(waiter, (record, head), counted, payload, volume)
+            assemblies.begin(waiter, (record, head), wanted, counted, payload, volume)
         {
             self.assembled(done);
         }

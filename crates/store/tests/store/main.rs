@@ -25,5 +25,6 @@ mod scores;
 mod stores;
 mod sweep;
 mod unlogged;
+mod waiting;
 mod walks;
 mod zoned;

@@ -174,6 +174,96 @@ fn no_range_is_read_where_a_key_is_lost() {
     panic!("{damaged} keys were lost");
 }
 
+/// Opens a medium on which the parts of the large values whose keys are [`long`] are damaged.
+fn with_damaged_keys(media: &MemoryMedia) -> (Driver, u32) {
+    let mut damaged = 0;
+    for page in (0..16 * 512).map(PageId) {
+        // The parts of a value begin with its key.
+        let has_key = media.page(page).is_some_and(|page| page[80..].starts_with(b"long"));
+        damaged += u32::from(has_key && media.flip_bit(page, (PAGE_BYTES - 100) * 8));
+    }
+    let mut driver = open(media, config()).0;
+    driver.space = ORDERED;
+    (driver, damaged)
+}
+
+fn long(n: u32) -> Vec<u8> {
+    let mut key = format!("long{n}").into_bytes();
+    key.resize(3000, b'.');
+    key
+}
+
+fn refuses(driver: &mut Driver) -> bool {
+    let limit = ScanLimit { keys: 1000, bytes: usize::MAX };
+    match driver.try_range((&[], None), 1_000_000, limit) {
+        Ok((_, None)) => false,
+        Err(StoreError::Corrupt { .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The key of what was superseded, or is behind a fence, is known from another record or wanted by nobody.
+#[test]
+fn a_key_that_cannot_be_read_refuses_no_range_when_it_was_put_again_or_fenced() {
+    let media = media(16, 512);
+    let mut driver = ordered(&media);
+    driver.put(&long(1), 10, &[7; 60_000]);
+    driver.sync();
+    driver.put(&long(1), 20, b"small");
+    driver.sync();
+    drop(driver);
+    let (mut driver, damaged) = with_damaged_keys(&media);
+    assert!(damaged > 0);
+    assert!(!refuses(&mut driver));
+    assert_eq!(driver.range(&[], None, 1_000_000), [(long(1), version(20))]);
+    driver.put(&long(2), 30, &[7; 60_000]);
+    driver.sync();
+    drop(driver);
+    let (mut driver, _) = with_damaged_keys(&media);
+    assert!(refuses(&mut driver), "nothing else tells its key");
+    driver.put(&long(2), 40, b"small");
+    assert!(!refuses(&mut driver), "now it is told");
+    assert_eq!(
+        driver.range(&[], None, 1_000_000),
+        [(long(1), version(20)), (long(2), version(40))]
+    );
+    driver.put(&long(3), 50, &[7; 60_000]);
+    driver.store.fence(ORDERED, version(60)).expect("fenced");
+    driver.put(b"after", 70, b"v");
+    driver.sync();
+    drop(driver);
+    let (mut driver, _) = with_damaged_keys(&media);
+    assert!(!refuses(&mut driver), "the fence hides it");
+    assert_eq!(driver.range(&[], None, 1_000_000), [(b"after".to_vec(), version(70))]);
+    let limit = ScanLimit { keys: 1000, bytes: usize::MAX };
+    let below = driver.try_range((&[], None), 55, limit);
+    assert!(
+        matches!(below, Err(StoreError::Corrupt { .. })),
+        "below the fence it is missing: {below:?}"
+    );
+}
+
+/// Two versions of a key are no two keys, in whatever order their keys are read.
+#[test]
+fn keys_with_two_large_versions_are_not_taken_for_shared_at_a_restart() {
+    let media = media(16, 512);
+    let mut driver = ordered(&media);
+    let mut expected = Entries::new();
+    for n in 0..20 {
+        driver.put(&long(n), 10, &[7; 20_000]);
+        driver.put(&long(n), 20, if n % 2 == 0 { &[8; 20_000] } else { b"small" });
+        expected.push((long(n), version(20)));
+        driver.pumps(3);
+    }
+    driver.sync();
+    expected.sort();
+    drop(driver);
+    let mut driver = ordered(&media);
+    let before = driver.store.stats().reads.page_reads;
+    assert_eq!(driver.range(&[], None, 1_000_000), expected);
+    assert_eq!(driver.store.stats().reads.page_reads, before, "the index knows all of it");
+}
+
 #[test]
 fn a_range_of_an_earlier_life_is_not_answered() {
     let media = media(8, 400);

@@ -37,6 +37,14 @@ use crate::api::{KeyRange, RangeCheck};
 use node::{Child, Inner, TreeNode};
 pub(crate) use packed::common;
 
+/// Bytes of a key that cost as much as another key: to copy and to hash them takes as long.
+const BYTES_OF_A_STEP: usize = 1024;
+
+/// What a look at a key costs of a walk's budget.
+pub(crate) const fn cost_of(key: &[u8]) -> u32 {
+    1 + (key.len() / BYTES_OF_A_STEP) as u32
+}
+
 /// How a walk ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Walked {
@@ -135,8 +143,8 @@ impl OrderedKeys {
         found
     }
 
-    /// Visits keys, ascending, until the visitor says false or the budget is used up. A key costs 1
-    /// of it, and so does each part that is passed over.
+    /// Visits keys, ascending, until the visitor says false or the budget is used up. A key costs what
+    /// [`cost_of`] says, and each part that is passed over 1.
     pub(crate) fn walk(
         &self,
         wanted: Wanted<'_>,

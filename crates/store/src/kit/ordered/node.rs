@@ -7,7 +7,7 @@
 use timestone_types::Timestamp;
 
 use super::packed::{ALLOCATION_BYTES, End, Packed, common};
-use super::{Walked, Wanted};
+use super::{Walked, Wanted, cost_of};
 
 /// Keys of a leaf, at most.
 const LEAF_KEYS: usize = 128;
@@ -327,7 +327,7 @@ fn walk_leaf(
         if *budget == 0 {
             return Walked::UpTo(key.clone());
         }
-        *budget -= 1;
+        *budget = budget.saturating_sub(cost_of(key));
         if !visit(key) {
             return Walked::Stopped;
         }

@@ -48,6 +48,22 @@ fn in_steps(keys: &OrderedKeys, from: &[u8], to: Option<&[u8]>, step: u32) -> Ve
     }
 }
 
+#[test]
+fn a_long_key_costs_as_much_as_many_short_ones() {
+    let mut keys = OrderedKeys::new();
+    for n in 0..20u8 {
+        keys.insert(&[&[n][..], &[b'.'; 60_000]].concat(), at(1));
+    }
+    let (mut budget, mut seen) = (300, 0);
+    let wanted = Wanted { from: &[], to: None, above: None };
+    let ended = keys.walk(wanted, &mut budget, |_| {
+        seen += 1;
+        true
+    });
+    assert!(matches!(ended, Walked::UpTo(next) if next.first() == Some(&seen)));
+    assert_eq!((seen, budget), (6, 0), "300 steps of 1 KiB");
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Insert(Vec<u8>, u64),
