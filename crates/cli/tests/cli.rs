@@ -568,7 +568,13 @@ fn a_keyspace_in_order_is_scanned_in_order() {
     assert_eq!(keys(&some), ["order:05", "order:06", "order:08"]);
     let first = within(&server, &["scan", "--from", "order:38", "--limit", "3"]);
     assert_eq!(keys(&first), ["order:38", "order:39", "other"]);
+    let last = within(&server, &["scan", "--prefix", "order:", "--reverse", "--limit", "2"]);
+    assert_eq!(keys(&last), ["order:39", "order:38"]);
+    let mut backwards = keys(&within(&server, &["scan", "--prefix", "order:", "--reverse"]));
+    backwards.reverse();
+    assert_eq!(backwards, expected);
     failed(&server.run(&["scan", "--from", "a"]), 2, &["--index ordered"]);
+    failed(&server.run(&["scan", "--reverse"]), 2, &["--index ordered"]);
 
     let script = folder.path().join("script");
     std::fs::write(

@@ -58,7 +58,9 @@ pub(crate) struct Progress {
 impl Progress {
     fn new(keyspace: KeyspaceId, options: &ScanOptions) -> Result<Self> {
         let ranges = keyspace.is_ordered().then(|| RangeProgress::new(keyspace, options));
-        if ranges.is_none() && (!options.from.is_empty() || options.to.is_some()) {
+        if ranges.is_none()
+            && (!options.from.is_empty() || options.to.is_some() || options.descending)
+        {
             return Err(Error::not_ordered());
         }
         let (prefix, place) = (options.prefix.clone(), Some(ScanPlace::default()));
@@ -87,6 +89,8 @@ pub struct ScanOptions {
     pub to: Option<Vec<u8>>,
     /// No more entries than this: in the order of keys the first ones, elsewhere any.
     pub limit: Option<usize>,
+    /// The last keys first. For keyspaces whose keys are in order.
+    pub descending: bool,
     /// The state as of this point in time; `None`: as of now.
     pub at: Option<Timestamp>,
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use timestone_types::{ShardId, Span, Timestamp, limits};
-use timestone_wire::{ErrorCode, ProtocolVersion};
+use timestone_wire::{ErrorCode, ProtocolVersion, READS_RANGES};
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -131,8 +131,9 @@ pub enum SessionError {
     },
     /// The server of a shard is older than what it is asked for.
     #[error(
-        "the server of shard {shard} speaks version {protocol} of the protocol, and ranges of keys need \
-         version {needed}: update that server"
+        "the server of shard {shard} speaks version {protocol} of the protocol, and {} need version \
+         {needed}: update that server",
+        if *.needed == READS_RANGES { "ranges of keys" } else { "ranges that are read downwards" }
     )]
     Outdated {
         /// The shard.

@@ -70,7 +70,7 @@ impl Timed {
             Kind::Write => Self::Write,
             Kind::Prepare | Kind::PrepareRanges => Self::Prepare,
             Kind::Decide => Self::Decide,
-            Kind::Scan | Kind::Range => Self::Scan,
+            Kind::Scan | Kind::Range | Kind::RangeDown => Self::Scan,
             Kind::Count => Self::Count,
             _ => Self::Resolve,
         }

@@ -147,6 +147,13 @@ pub(crate) struct PlannedRange {
     pub(crate) before: usize,
 }
 
+impl PlannedRange {
+    /// Whether it is read from its last key down, as every second one is.
+    pub(crate) const fn is_descending(&self) -> bool {
+        self.keys.start.0 % 2 == 1
+    }
+}
+
 /// Transactions that only read and committed, since the world began.
 #[derive(Debug, Default)]
 pub(crate) struct ReadOnlyCounts {

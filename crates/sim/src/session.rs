@@ -318,26 +318,35 @@ impl ClientSession {
         self.key(range.keys.start);
         let from = self.key.clone();
         self.key(range.keys.end);
-        let (to, limit) = (Some(self.key.clone()), range.limit);
-        let options = ScanOptions { from, to, limit, ..ScanOptions::default() };
+        let (to, limit, descending) = (Some(self.key.clone()), range.limit, range.is_descending());
+        let options = ScanOptions { from, to, limit, descending, ..ScanOptions::default() };
         let (mut scan, mut found) = (tx.scan(&options)?, BTreeMap::new());
         let shape = self.board.work.spec().key_shape();
         while let Some((name, value)) = scan.next().await? {
             let key = shape.read(&name).filter(|key| range.keys.contains(key));
-            let last = found.last_key_value().map(|(last, _)| *last);
+            let last = if descending { found.first_key_value() } else { found.last_key_value() };
+            let last = last.map(|(last, _)| *last);
+            let follows = |last, key| if descending { key < last } else { last < key };
             match key {
-                Some(key) if last.is_none_or(|last| last < key) => found.insert(key, value),
+                Some(key) if last.is_none_or(|last| follows(last, key)) => found.insert(key, value),
                 _ => {
                     return Err(AttemptEnd::Broken(format!(
-                        "a range of keys finds {} behind {last:?}",
+                        "a range of keys finds {} after {last:?}",
                         name.escape_ascii()
                     )));
                 }
             };
         }
-        let is_cut = limit == Some(found.len());
-        let last = found.last_key_value().filter(|_| is_cut).map(|(last, _)| last.0 + 1);
-        for key in (range.keys.start.0..last.unwrap_or(range.keys.end.0)).map(KeyIndex) {
+        let mut read = range.keys.start.0..range.keys.end.0;
+        if limit == Some(found.len()) {
+            let ends = found.first_key_value().zip(found.last_key_value());
+            match ends {
+                Some(((first, _), _)) if descending => read.start = first.0,
+                Some((_, (last, _))) => read.end = last.0 + 1,
+                None => {}
+            }
+        }
+        for key in read.map(KeyIndex) {
             let seen = self.read(key, found.get(&key).map(|value| &value[..]))?;
             self.seen.push(read_of(key, seen));
         }

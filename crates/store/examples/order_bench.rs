@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use timestone_flash::{MemoryConfig, MemoryDevice};
 use timestone_store::prelude::*;
 use timestone_store::{
-    AsOf, Dram, DramConfig, KeyRange, Mftl, MftlConfig, RangeCheck, ReadToken, ScanLimit,
-    StoreError, StoreEvent,
+    AsOf, Direction, Dram, DramConfig, KeyRange, Mftl, MftlConfig, RangeCheck, ReadToken,
+    ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -122,7 +122,9 @@ impl<S: Store> Bench<S> {
             let limit = ScanLimit { keys: page, bytes: usize::MAX };
             let as_of = AsOf { at: at(u64::MAX >> 1), judged: at(u64::MAX >> 1) };
             self.events.clear();
-            self.store.range_as_of(range, limit, as_of, ReadToken(1)).expect("begins");
+            self.store
+                .range_as_of(range, Direction::Ascending, limit, as_of, ReadToken(1))
+                .expect("begins");
             let next = loop {
                 self.pump();
                 let answer = self.events.drain(..).find_map(|event| match event {

@@ -30,10 +30,10 @@ mod stores;
 mod vftl;
 
 pub use api::{
-    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, KeyRange,
-    KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck, RangeEntry,
-    RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit, ScrubReport, Store,
-    StoreEvent, Upkeep, Writes, prefix_end, prelude,
+    AsOf, Capabilities, Count, Direction, Factory, Figure, FigureValues, Figures, KeyList,
+    KeyRange, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck,
+    RangeEntry, RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
+    ScrubReport, Store, StoreEvent, Upkeep, Writes, prefix_end, prelude,
 };
 pub use dram::{Dram, DramConfig};
 pub use error::StoreError;

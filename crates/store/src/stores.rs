@@ -23,7 +23,9 @@ mod places;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{
+    Direction, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+};
 
 use crate::api::{
     AsOf, Count, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest, LatestLookup, Lookup,
@@ -332,15 +334,16 @@ impl Reads for Stores {
     fn range_as_of(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
         self.assert_sound();
         if range.keyspace.is_in_memory() {
-            return self.dram.range_as_of(range, limit, as_of, token);
+            return self.dram.range_as_of(range, direction, limit, as_of, token);
         }
-        self.flash.range_as_of(range, limit, as_of, token)
+        self.flash.range_as_of(range, direction, limit, as_of, token)
     }
 
     fn first_above(

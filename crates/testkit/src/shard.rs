@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp,
-    TxnId, Version,
+    AbortKind, AbortReason, ClientId, Direction, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
+    Timestamp, TxnId, Version, key_behind,
 };
 use timestone_wire as wire;
 use wire::{
@@ -342,7 +342,10 @@ impl ReferenceShard {
                 wire::Counted { keys: keys.count() as u64 }.encode(&envelope, out);
             }
             Kind::Scan => self.scan(&wire::Scan::decode(frame).unwrap(), &envelope, out),
-            Kind::Range => self.range(&wire::Range::decode(frame).unwrap(), &envelope, out),
+            Kind::Range | Kind::RangeDown => {
+                let (range, direction) = wire::Range::decode_any(frame).unwrap();
+                self.range(&range, direction, &envelope, out);
+            }
             other => panic!("the engine never sends {}", other.name()),
         }
         true
@@ -371,16 +374,28 @@ impl ReferenceShard {
     }
 
     /// A page of a range of keys, in their order.
-    fn range(&self, range: &wire::Range<'_>, envelope: &wire::Envelope, out: &mut Vec<u8>) {
+    fn range(
+        &self,
+        range: &wire::Range<'_>,
+        direction: Direction,
+        envelope: &wire::Envelope,
+        out: &mut Vec<u8>,
+    ) {
         assert!(range.keyspace.is_ordered(), "only keys in order have ranges");
         let inside = |key: &[u8]| key >= range.from && range.end().is_none_or(|end| key < end);
-        let mut keys = self
+        let mut keys: Vec<&[u8]> = self
             .keys_of(range.keyspace)
             .filter(|(key, history)| inside(key) && history.at(range.at).2.is_some())
-            .map(|(key, _)| key);
-        let found: Vec<&[u8]> = keys.by_ref().take(range.limit as usize).collect();
-        let mut page = wire::RangePageWriter::begin(envelope, keys.next(), out);
-        for key in found {
+            .map(|(key, _)| key)
+            .collect();
+        keys.sort_unstable_by(|one, other| direction.compare(one, other));
+        let next = keys.get(range.limit as usize).map(|&key| match direction {
+            Direction::Ascending => key.to_vec(),
+            Direction::Descending => key_behind(key),
+        });
+        keys.truncate(range.limit as usize);
+        let mut page = wire::RangePageWriter::begin(envelope, next.as_deref(), out);
+        for key in keys {
             let (version, expires_at, value) = (Version::ZERO, Expiry::NEVER, &b""[..]);
             assert!(page.push(&wire::ScanEntry { version, expires_at, key, value }));
         }

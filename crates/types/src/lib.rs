@@ -52,5 +52,5 @@ pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
 pub use key::{
     HashSeed, HashedKey, KeyHash, KeyRef, SLOT_COUNT, Slot, check_key, hash_key, slot_of,
 };
-pub use range::{KeyRange, prefix_end};
+pub use range::{Direction, KeyRange, key_behind, prefix_end};
 pub use time::{Expiry, Span, Timestamp, Version};

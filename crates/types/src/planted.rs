@@ -25,6 +25,8 @@ pub enum Bug {
     RangeAroundPromise,
     /// A range is read, and nothing is noted of it.
     UnmarkedRange,
+    /// What a transaction has read of a range downwards counts as what it has not read.
+    ValidatesOtherEnd,
     /// A validated range is not marked as read at the commit timestamp.
     UnraisedRange,
     /// Validation does not look for what others have prepared in a range.

@@ -1,6 +1,30 @@
 //! Ranges of keys: what transactions read and validate, and what stores look through.
 
+use core::cmp::Ordering;
+
 use crate::KeyspaceId;
+
+/// In which order the keys of a range are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direction {
+    /// From the lowest key on.
+    #[default]
+    Ascending,
+    /// From the highest key down.
+    Descending,
+}
+
+impl Direction {
+    /// How two keys follow each other in it.
+    #[inline]
+    #[must_use]
+    pub fn compare(self, one: &[u8], other: &[u8]) -> Ordering {
+        match self {
+            Self::Ascending => one.cmp(other),
+            Self::Descending => other.cmp(one),
+        }
+    }
+}
 
 /// Keys of one keyspace that follow each other in the order of their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +81,16 @@ impl<'a> KeyRange<'a> {
     pub fn is_empty(&self) -> bool {
         self.to.is_some_and(|to| to <= self.from)
     }
+}
+
+/// The first key behind another one.
+///
+/// ```
+/// assert_eq!(timestone_types::key_behind(b"a"), b"a\0");
+/// ```
+#[must_use]
+pub fn key_behind(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 /// The first key behind all those that begin with `prefix`; `None` when nothing lies behind them:

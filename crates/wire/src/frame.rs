@@ -442,6 +442,8 @@ kinds! {
     Range = 27,
     /// [`crate::PrepareRanges`].
     PrepareRanges = 28,
+    /// [`crate::RangeDown`].
+    RangeDown = 29,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].

@@ -37,7 +37,7 @@ fixed_newtype! {
 }
 
 /// The versions that this program speaks, lowest and highest.
-pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(3), PLACES_PUTS);
+pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(3), READS_DOWNWARDS);
 
 /// The first version whose servers answer [`crate::GetAtBackup`].
 pub const READS_AT_BACKUPS: ProtocolVersion = ProtocolVersion(4);
@@ -47,6 +47,9 @@ pub const READS_RANGES: ProtocolVersion = ProtocolVersion(5);
 
 /// The first version whose servers know [`crate::WriteAction::PutFrom`].
 pub const PLACES_PUTS: ProtocolVersion = ProtocolVersion(6);
+
+/// The first version whose servers answer [`crate::RangeDown`].
+pub const READS_DOWNWARDS: ProtocolVersion = ProtocolVersion(7);
 
 /// The first field of every hello: `TSTN`.
 const MAGIC: u32 = u32::from_le_bytes(*b"TSTN");

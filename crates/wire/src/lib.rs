@@ -42,15 +42,16 @@ pub use frame::{
     check, count_frames, frame_length, recode, restamp, without_clock,
 };
 pub use hello::{
-    Hello, Limits, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_RANGES, Role,
-    Welcome,
+    Hello, Limits, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_DOWNWARDS,
+    READS_RANGES, Role, Welcome,
 };
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{
     PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,
 };
 pub use range::{
-    PrepareRanges, Range, RangeEntries, RangeEntry, RangeListWriter, RangePage, RangePageWriter,
+    PrepareRanges, Range, RangeDown, RangeEntries, RangeEntry, RangeListWriter, RangePage,
+    RangePageWriter,
 };
 pub use replica::{
     BatchBytes, ReplicaAnswer, ReplicaAsk, decode_replica_message, encode_replica_message,

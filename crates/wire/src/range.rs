@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   Range          ─► RangePage       some keys of a range as of a snapshot, ascending
+//!   RangeDown      ─► RangePage       the same, descending
 //!   PrepareRanges  ─► Vote            a prepare with the ranges that the transaction has read at the shard
 //!     a range   keyspace 4 · expires 8 · has_end 1 · from length 4 · to length 4 · from · to
 //! ```
-//! All of version [`READS_RANGES`](crate::READS_RANGES) of the protocol: who does not know them refuses them as kinds
-//! that it does not serve. Source: docs/design/ranges.md.
+//! All of version [`READS_RANGES`](crate::READS_RANGES) of the protocol, but for `RangeDown`, which is of
+//! [`READS_DOWNWARDS`](crate::READS_DOWNWARDS): who does not know them refuses them as kinds that it does not serve. Source: docs/design/ranges.md.
 
 use timestone_types::limits::{MAX_TXN_RANGE_BYTES, MAX_TXN_RANGES};
-use timestone_types::{ClientId, Expiry, KeyspaceId, Timestamp, TxnId};
+use timestone_types::{ClientId, Direction, Expiry, KeyspaceId, Timestamp, TxnId};
 
 use crate::layout::{Codec, EdgeBytes, Fixed, bounded, checked_codec, entries, message};
 use crate::limits::{MAX_EDGE_BYTES, RANGE_ENTRY_OVERHEAD_BYTES};
@@ -49,19 +50,69 @@ impl<'a> Range<'a> {
     pub const fn end(&self) -> Option<&'a [u8]> {
         if self.has_end { Some(self.to) } else { None }
     }
+
+    /// Writes the frame that asks for it in a direction.
+    pub fn encode_in(&self, direction: Direction, envelope: &Envelope, out: &mut Vec<u8>) {
+        let Self { keyspace, at, client, limit, has_end, from, to } = *self;
+        match direction {
+            Direction::Ascending => self.encode(envelope, out),
+            Direction::Descending => {
+                RangeDown { keyspace, at, client, limit, has_end, from, to }.encode(envelope, out);
+            }
+        }
+    }
+
+    /// Reads a frame that asks for a range, in either direction.
+    ///
+    /// # Errors
+    /// Why the frame is neither.
+    pub fn decode_any(frame: &Frame<'a>) -> Result<(Self, Direction), WireError> {
+        if frame.kind() == Kind::RangeDown {
+            let RangeDown { keyspace, at, client, limit, has_end, from, to } =
+                RangeDown::decode(frame)?;
+            let range = Self { keyspace, at, client, limit, has_end, from, to };
+            return Ok((range, Direction::Descending));
+        }
+        Ok((Self::decode(frame)?, Direction::Ascending))
+    }
 }
 
 message! {
-    /// Answers [`crate::Range`]. [`crate::RangePageWriter`] writes one entry by entry.
+    /// As [`Range`], descending: from the last key of the range down. See [`Range::encode_in`].
+    RangeDown<'a> {
+        fixed {
+            /// The keyspace.
+            keyspace: KeyspaceId,
+            /// The snapshot.
+            at: Timestamp,
+            /// Who asks.
+            client: ClientId,
+            /// How many entries at most (1 to [`crate::limits::MAX_SCAN_ENTRIES`]).
+            limit: u32,
+            /// Whether the range ends at `to`, or with the keyspace.
+            has_end: bool,
+        }
+        variable {
+            /// The first key that is part of it.
+            from: &'a [u8] => EdgeBytes,
+            /// The first key behind it; empty when it has no end.
+            to: &'a [u8] => EdgeBytes,
+        }
+    }
+}
+
+message! {
+    /// Answers [`crate::Range`] and [`crate::RangeDown`]. [`crate::RangePageWriter`] writes one entry by entry.
     RangePage<'a> {
         fixed {
             /// Nothing is left.
             done: bool,
         }
         variable {
-            /// The first key that was not looked at; empty when nothing is left.
+            /// The first key that was not looked at, or, downwards, the first one behind what was not looked at;
+            /// empty when nothing is left.
             next: &'a [u8] => EdgeBytes,
-            /// The keys, ascending, with their versions and without values.
+            /// The keys, in the direction that was asked for, with their versions and without values.
             entries: ScanEntries<'a> => ScanCodec,
         }
     }

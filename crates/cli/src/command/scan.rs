@@ -23,6 +23,9 @@ pub(crate) struct ScanArgs {
     /// Only keys before this one; in keyspaces whose index is `ordered`.
     #[arg(long, value_name = "KEY")]
     to: Option<OsString>,
+    /// The last keys first; in keyspaces whose index is `ordered`.
+    #[arg(long)]
+    reverse: bool,
     /// Stop after this many keys.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -33,7 +36,7 @@ pub(crate) struct ScanArgs {
     place: KeyspaceTarget,
 }
 
-/// Prints each key and its value as they come: in the order of keys where the keyspace keeps one, elsewhere in no
+/// Prints each key and its value as they come: in the order of keys, or its reverse, where the keyspace keeps one, elsewhere in no
 /// particular order.
 pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
     let db = args.place.connect()?;
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
         from: args.from.as_deref().map(key_bytes).unwrap_or_default(),
         to: args.to.as_deref().map(key_bytes),
         limit: args.limit,
+        descending: args.reverse,
         at,
     };
     let mut rows = table(&["key", "value", "written"]);

@@ -16,8 +16,8 @@ use timestone_cluster::{
     ServerId, ServerInfo, ShardMap,
 };
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, ShardId, Timestamp,
-    TxnId, Version, slot_of,
+    AbortKind, AbortReason, ClientId, ClusterId, Direction, Epoch, Expiry, KeyspaceId, ShardId,
+    Timestamp, TxnId, Version, slot_of,
 };
 use timestone_wire as wire;
 use wire::{Condition, Envelope, ErrorCode, ErrorReply, Frame, Kind, Message, Verdict};
@@ -219,9 +219,10 @@ impl Server {
             }
             Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
             Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
-            Kind::Range => {
+            Kind::Range | Kind::RangeDown => {
                 self.assert_knows(frame);
-                self.range(&wire::Range::decode(frame).unwrap(), &map, &envelope, out);
+                let (range, direction) = wire::Range::decode_any(frame).unwrap();
+                self.range(&range, direction, &map, &envelope, out);
             }
             Kind::Prepare | Kind::PrepareRanges => {
                 if frame.kind() == Kind::PrepareRanges {
@@ -262,10 +263,20 @@ impl Server {
         envelope: &Envelope,
         out: &mut Vec<u8>,
     ) -> bool {
-        use Kind::{Decide, Get, Ping, Prepare, PrepareRanges, Range, Report, Status, Write};
+        use Kind::{
+            Decide, Get, Ping, Prepare, PrepareRanges, Range, RangeDown, Report, Status, Write,
+        };
         let is_of_shard = matches!(
             frame.kind(),
-            Get | Range | Write | Prepare | PrepareRanges | Decide | Status | Ping | Report
+            Get | Range
+                | RangeDown
+                | Write
+                | Prepare
+                | PrepareRanges
+                | Decide
+                | Status
+                | Ping
+                | Report
         );
         if !is_of_shard {
             return false;
@@ -337,20 +348,27 @@ impl Server {
     /// It is new enough for ranges; an older one would end the connection.
     fn assert_knows(&self, frame: &Frame<'_>) {
         let newest = self.protocol.load(Ordering::SeqCst);
-        assert!(newest >= wire::READS_RANGES.0, "it does not know {}", frame.kind().name());
+        let needed = match frame.kind() {
+            Kind::RangeDown => wire::READS_DOWNWARDS,
+            _ => wire::READS_RANGES,
+        };
+        assert!(newest >= needed.0, "it does not know {}", frame.kind().name());
     }
 
     /// All keys of a range that are its shard's, in one page.
     fn range(
         &self,
         range: &wire::Range<'_>,
+        direction: Direction,
         map: &ShardMap,
         envelope: &Envelope,
         out: &mut Vec<u8>,
     ) {
         let data = self.data.lock().unwrap();
         let mut page = wire::RangePageWriter::begin(envelope, None, out);
-        for ((keyspace, key), (version, value)) in &data.keys {
+        let mut entries: Vec<_> = data.keys.iter().collect();
+        entries.sort_by(|((_, one), _), ((_, other), _)| direction.compare(one, other));
+        for ((keyspace, key), (version, value)) in entries {
             let is_inside = *keyspace == range.keyspace
                 && key.as_slice() >= range.from
                 && range.end().is_none_or(|end| key.as_slice() < end)

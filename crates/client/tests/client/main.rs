@@ -433,6 +433,18 @@ fn a_server_that_is_too_old_for_ranges_is_not_asked_for_one_and_is_named() {
     assert!(text.contains("ranges of keys need version 5: update that server"), "{text}");
     assert!(db.get(b"a").unwrap().is_some(), "everything else goes on");
     drop(tx);
+    // One that knows ranges, but not how to read them downwards, reads them upwards.
+    server.protocol.store(6, Ordering::SeqCst);
+    server.hang_up();
+    db.put(b"a", b"1").unwrap();
+    let downwards = ScanOptions { descending: true, ..ScanOptions::default() };
+    let tx = db.begin(&options).unwrap();
+    let error = tx.scan(&downwards).unwrap().next().unwrap().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::VersionMismatch);
+    let text = error.to_string();
+    assert!(text.contains("ranges that are read downwards need version 7"), "{text}");
+    assert!(tx.scan(&ScanOptions::default()).unwrap().next().unwrap().is_ok());
+    drop(tx);
     // It is updated while a range is read, and an older one takes its place before the commit.
     server.protocol.store(5, Ordering::SeqCst);
     server.hang_up();

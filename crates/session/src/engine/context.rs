@@ -190,6 +190,14 @@ impl Context {
         self.shards.reads_ranges(shard)
     }
 
+    /// The same of ranges that are read downwards.
+    ///
+    /// # Errors
+    /// [`SessionError::Outdated`].
+    pub(crate) fn reads_downwards(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        self.shards.reads_downwards(shard)
+    }
+
     /// Whether a shard's server chooses timestamps of puts, as far as is known.
     #[inline]
     pub(crate) fn places_puts(&self, shard: ShardIndex) -> bool {

@@ -8,8 +8,8 @@ use timestone_clock::server_time::{Exchange, ServerNumber};
 use timestone_cluster::MapVersion;
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 use timestone_wire::{
-    self as wire, ClockIs, Frame, Frames, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_RANGES,
-    WireError,
+    self as wire, ClockIs, Frame, Frames, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_DOWNWARDS,
+    READS_RANGES, WireError,
 };
 
 use super::backups::Backups;
@@ -414,11 +414,23 @@ impl Shards {
     /// # Errors
     /// [`SessionError::Outdated`].
     pub(crate) fn reads_ranges(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        self.understands(shard, READS_RANGES)
+    }
+
+    /// The same of ranges that are read downwards.
+    ///
+    /// # Errors
+    /// [`SessionError::Outdated`].
+    pub(crate) fn reads_downwards(&self, shard: ShardIndex) -> Result<(), SessionError> {
+        self.understands(shard, READS_DOWNWARDS)
+    }
+
+    fn understands(&self, shard: ShardIndex, needed: ProtocolVersion) -> Result<(), SessionError> {
         let &Shard { id, protocol, .. } = self.at(shard);
-        if protocol >= READS_RANGES {
+        if protocol >= needed {
             return Ok(());
         }
-        Err(SessionError::Outdated { shard: id, protocol, needed: READS_RANGES })
+        Err(SessionError::Outdated { shard: id, protocol, needed })
     }
 
     /// Whether a shard's server chooses timestamps of puts, as far as is known.

@@ -1,7 +1,7 @@
 //! Ranges: pages of keys in order, and what validation is told of the ranges that a transaction has read.
 //!
 //! ```text
-//!   Range ─► ScanNow: nothing commits in it at or below the snapshot any more ─► store walks ─► still above the watermark? ─► RangePage
+//!   Range, RangeDown ─► ScanNow: nothing commits in it at or below the snapshot any more ─► store walks ─► still above the watermark? ─► RangePage
 //!   PrepareRanges ─► writers: whose kept write sets have a key in it │ newer: what the store knows above begin ─► core
 //! ```
 //! What the core is told is of the very moment in which it is asked: both are in memory. What cannot be
@@ -32,10 +32,13 @@ impl Parts<'_> {
         as_of: AsOf,
         frame: &Frame<'_>,
     ) {
-        let Ok(range) = wire::Range::decode(frame) else { return self.requests.close(token) };
+        let Ok((range, direction)) = wire::Range::decode_any(frame) else {
+            return self.requests.close(token);
+        };
         let keys = KeyRange { keyspace: range.keyspace, from: range.from, to: range.end() };
         let limit = page_limit(range.limit);
-        if let Err(error) = self.store.range_as_of(keys, limit, as_of, read_token(token)) {
+        if let Err(error) = self.store.range_as_of(keys, direction, limit, as_of, read_token(token))
+        {
             self.requests.fail(ctx, token, &error);
         }
     }

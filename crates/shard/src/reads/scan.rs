@@ -97,7 +97,7 @@ impl Parts<'_> {
         // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
         // has written: what expires between the two is alive to every other reader.
         let as_of = AsOf { at, judged };
-        if frame.kind() == Kind::Range {
+        if matches!(frame.kind(), Kind::Range | Kind::RangeDown) {
             return self.range_now(ctx, token, as_of, &frame);
         }
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {

@@ -78,7 +78,7 @@ impl Shard {
             Kind::Write => RequestPurpose::Write,
             Kind::Scan => RequestPurpose::Scan,
             Kind::Count => RequestPurpose::Count,
-            Kind::Range => RequestPurpose::Range,
+            Kind::Range | Kind::RangeDown => RequestPurpose::Range,
             Kind::Decide
             | Kind::Status
             | Kind::Terminate
@@ -137,7 +137,7 @@ impl Shard {
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
-            Kind::Range => self.submit_range(ctx, token, frame, wait),
+            Kind::Range | Kind::RangeDown => self.submit_range(ctx, token, frame, wait),
             Kind::WriteSet => self.submit_write_set(ctx, token, frame),
             _ => self.submit_short(ctx, token, frame),
         }
@@ -150,7 +150,7 @@ impl Shard {
         frame: &Frame<'_>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
-        let asked = wire::Range::decode(frame)?;
+        let (asked, _) = wire::Range::decode_any(frame)?;
         if !self.reads(ctx, token, asked.keyspace) {
             return Ok(());
         }

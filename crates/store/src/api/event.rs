@@ -48,9 +48,10 @@ pub enum StoreEvent {
     RangeDone {
         /// The token of the read.
         token: ReadToken,
-        /// The keys of the range that are visible at its time, ascending, within the limit.
+        /// The keys of the range that are visible at its time, in its direction, within the limit.
         entries: RangeList,
-        /// The first key that was not looked at: the read goes on from there. `None` at the end.
+        /// The first key that was not looked at: the read goes on from there; downwards it goes on before
+        /// this key. `None` at the end.
         next: Option<Vec<u8>>,
     },
     /// A scan, a read of a range or a count could not be completed.

@@ -163,7 +163,7 @@ pub struct RangeEntry<'a> {
     pub expires_at: Expiry,
 }
 
-/// What was found in a range, ascending by keys.
+/// What was found in a range, in the order in which it was read.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RangeList {
     keys: KeyList,
@@ -171,9 +171,9 @@ pub struct RangeList {
 }
 
 impl RangeList {
-    /// Adds an entry, whose key lies behind all that are here.
+    /// Adds an entry, whose key comes after all that are here.
     pub fn push(&mut self, RangeEntry { key, version, expires_at }: RangeEntry<'_>) {
-        debug_assert!(self.keys.last().is_none_or(|last| last < key), "entries ascend");
+        debug_assert!(self.keys.last().is_none_or(|last| last != key), "each key once");
         self.keys.push(key);
         self.versions.push((version, expires_at));
     }
@@ -196,7 +196,7 @@ impl RangeList {
         self.keys.bytes.len()
     }
 
-    /// The entries, ascending by keys.
+    /// The entries, in the order in which they were found.
     pub fn iter(&self) -> impl Iterator<Item = RangeEntry<'_>> {
         let versions = self.versions.iter();
         self.keys.iter().zip(versions).map(|(key, &(version, expires_at))| RangeEntry {

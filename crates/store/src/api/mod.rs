@@ -38,7 +38,7 @@ pub use found::{
     ReadOutcome, ReadToken, ScanCursor, ScanLimit,
 };
 pub use reads::{KeysAhead, Reads};
-pub use timestone_types::{KeyRange, prefix_end};
+pub use timestone_types::{Direction, KeyRange, prefix_end};
 pub use upkeep::Upkeep;
 pub use writes::{PromisedPuts, PutSize, Writes};
 

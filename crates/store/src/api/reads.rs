@@ -21,7 +21,9 @@
 //! Rule 3 pins the write set of a moment and not the access record, so that the participant does
 //! not have to know of look-ups. The shard's stage does it; see its `lookups` part.
 
-use timestone_types::{HashSeed, HashedKey, KeyRange, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{
+    Direction, HashSeed, HashedKey, KeyRange, KeyRef, KeyspaceId, Timestamp, Version,
+};
 
 use super::found::{
     AsOf, Count, Latest, LatestLookup, Lookup, RangeCheck, ReadToken, ScanCursor, ScanLimit,
@@ -145,7 +147,7 @@ pub trait Reads {
         token: ReadToken,
     ) -> Result<(), StoreError>;
 
-    /// The keys of a range that are visible at `as_of`, ascending by their bytes, as many as `limit`
+    /// The keys of a range that are visible at `as_of`, by their bytes in this direction, as many as `limit`
     /// allows; with their versions, and without their values. Answered by
     /// [`StoreEvent::RangeDone`], or by [`StoreEvent::ReadFailed`] when the watermark passes
     /// `as_of` meanwhile. Each pump looks at a bounded number of keys, dead ones included.
@@ -158,11 +160,12 @@ pub trait Reads {
     fn range_as_of(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
-        let _ = (limit, as_of, token);
+        let _ = (direction, limit, as_of, token);
         Err(StoreError::NotOrdered(range.keyspace))
     }
 

@@ -35,7 +35,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{
+    Direction, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+};
 
 use crate::api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest,
@@ -328,6 +330,7 @@ impl Reads for Dram {
     fn range_as_of(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
@@ -335,7 +338,7 @@ impl Reads for Dram {
         self.contents.assert_sound();
         check_order(&range)?;
         self.marks.check_age(as_of.at)?;
-        self.ranges.begin(RangeWalk::new(token, range, limit, as_of), &self.marks);
+        self.ranges.begin(RangeWalk::new(token, range, direction, limit, as_of), &self.marks);
         Ok(())
     }
 

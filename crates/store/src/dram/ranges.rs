@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Direction, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::chain::Stored;
 use super::contents::Contents;
@@ -13,16 +13,14 @@ use super::watermarks::Watermarks;
 use crate::api::{
     AsOf, KeyRange, RangeCheck, RangeEntry, RangeList, ReadToken, ScanLimit, StoreEvent,
 };
-use crate::kit::ordered::{Walked, Wanted};
+use crate::kit::ordered::{RangeLeft, Walked};
 use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 
 /// A read of a range that is under way.
 pub(super) struct RangeWalk {
     token: ReadToken,
     keyspace: KeyspaceId,
-    /// Where it goes on.
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
+    left: RangeLeft,
     limit: ScanLimit,
     as_of: AsOf,
     found: RangeList,
@@ -32,13 +30,13 @@ impl RangeWalk {
     pub(super) fn new(
         token: ReadToken,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
     ) -> Self {
         let limit = ScanLimit { keys: limit.keys.max(1), ..limit };
-        let (from, to) = (range.from.to_vec(), range.to.map(<[u8]>::to_vec));
-        let (keyspace, found) = (range.keyspace, RangeList::default());
-        Self { token, keyspace, from, to, limit, as_of, found }
+        let left = RangeLeft::new(range, direction);
+        Self { token, keyspace: range.keyspace, left, limit, as_of, found: RangeList::default() }
     }
 
     /// Looks at some keys; its answer, when it has one.
@@ -53,9 +51,8 @@ impl RangeWalk {
             return Some(self.finish(None));
         };
         let (fence, as_of, limit) = (space.fence_at(self.as_of.at), self.as_of, self.limit);
-        let wanted = Wanted { from: &self.from, to: self.to.as_deref(), above: None };
         let (found, mut left_out) = (&mut self.found, None);
-        let walked = order.walk(wanted, budget, |key| {
+        let walked = order.walk(self.left.wanted(), budget, |key| {
             let Some(stored) = visible(seed, space, key, as_of, fence) else { return true };
             let bytes = found.key_bytes() + key.len();
             if found.len() as u64 == u64::from(limit.keys)
@@ -69,18 +66,22 @@ impl RangeWalk {
             true
         });
         match walked {
-            Walked::ToEnd | Walked::Stopped => Some(self.finish(left_out)),
+            Walked::ToEnd | Walked::Stopped => Some(self.finish(left_out.as_deref())),
             Walked::UpTo(next) => {
-                debug_assert!(next >= self.from, "a read goes on");
-                self.from = next;
+                self.left.go_on(next);
                 None
             }
         }
     }
 
-    fn finish(&mut self, next: Option<Vec<u8>>) -> StoreEvent {
+    /// Its answer, with the key for which there was no room.
+    fn finish(&mut self, left_out: Option<&[u8]>) -> StoreEvent {
         debug_assert!(self.found.len() as u64 <= u64::from(self.limit.keys), "within the limit");
         let entries = core::mem::take(&mut self.found);
+        let next = left_out.map(|key| {
+            self.left.stop_at(key);
+            self.left.clone().next()
+        });
         StoreEvent::RangeDone { token: self.token, entries, next }
     }
 }

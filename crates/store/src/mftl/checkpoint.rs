@@ -28,7 +28,7 @@
 
 use timestone_flash::{BlockId, Generation};
 use timestone_types::limits::MAX_KEY_BYTES;
-use timestone_types::{ClientId, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{ClientId, Direction, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::collect::victims::Victims;
 use super::index::{Index, KeyId, Location, SEGMENTS};
@@ -492,7 +492,7 @@ fn write_keys(
     let (begin, mut count, mut next) = (out.len(), 0u32, None);
     out.extend_from_slice(&count.to_le_bytes());
     let mut before: Vec<u8> = Vec::new();
-    let wanted = Wanted { from, to: None, above: None };
+    let wanted = Wanted { from, to: None, direction: Direction::Ascending, above: None };
     let walked = order.walk(wanted, &mut KEYS_PER_PUMP.clone(), |key| {
         if count > 0 && out.len() - begin > KEY_BYTES_PER_PUMP {
             next = Some(key.to_vec());

@@ -41,7 +41,8 @@ use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, PAGE_BYTES, PageId};
 use timestone_types::{
-    Expiry, HashSeed, HashedKey, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
+    Direction, Expiry, HashSeed, HashedKey, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
+    is_planted,
 };
 
 use crate::api::{
@@ -470,6 +471,7 @@ impl Reads for Mftl {
     fn range_as_of(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
@@ -477,7 +479,7 @@ impl Reads for Mftl {
         check_order(&range)?;
         self.spaces.marks.check_age(as_of.at)?;
         self.assert_sound();
-        self.ranges.begin(range, limit, as_of, token);
+        self.ranges.begin(range, direction, limit, as_of, token);
         Ok(())
     }
 

@@ -27,7 +27,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::PageId;
-use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{Direction, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::index::{Index, KeyId};
 use crate::error::StoreError;
@@ -249,7 +249,7 @@ impl Order {
         }
         let Some(from) = self.purge.take_if(|_| budget.keys > 0) else { return };
         let mut stale = Vec::new();
-        let wanted = Wanted { from: &from, to: None, above: None };
+        let wanted = Wanted { from: &from, to: None, direction: Direction::Ascending, above: None };
         let walked = self.keys.walk(wanted, &mut budget.keys, |key| {
             if index.latest(id_of(seed, keyspace, key)).is_none() {
                 stale.push(key.to_vec());

@@ -1,7 +1,7 @@
 //! Reads of ranges, and the check whether something in a range was written.
 //!
 //! ```text
-//!   order ─ keys, ascending ─► index: which version? ─► found │ absent
+//!   order ─ keys, up or down ─► index: which version? ─► found │ absent
 //!                                └─ may expire, or two keys share the entry ─► record ─► found │ absent
 //!   listed: [ found │ asked │ found … ]  ─ all answered, and full or at the end ─► event
 //! ```
@@ -11,12 +11,12 @@
 //! of them turn out absent, the read goes on behind them. Absent ones keep their places until nothing is
 //! looked up: with many of them the read waits for that, and drops them.
 //!
-//! Invariants: `outstanding` of a read = its waiters in [`super::reads`]; every key before `from` was
-//! listed, or is not visible.
+//! Invariants: `outstanding` of a read = its waiters in [`super::reads`]; every key of the range that is
+//! not in `left` was listed, or is not visible.
 
 use std::collections::VecDeque;
 
-use timestone_types::{Expiry, HashSeed, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{Direction, Expiry, HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::index::{Ahead, KeyId};
 use super::locate::{Found, Sought, locate, record_in_group};
@@ -28,7 +28,7 @@ use crate::api::{
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
-use crate::kit::ordered::{Walked, Wanted};
+use crate::kit::ordered::{RangeLeft, Walked};
 use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 
 /// Keys whose entries are fetched together.
@@ -63,9 +63,7 @@ struct RangeWalk {
     /// None: nobody wants the answer any more.
     token: Option<ReadToken>,
     keyspace: KeyspaceId,
-    /// Where it goes on.
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
+    left: RangeLeft,
     limit: ScanLimit,
     as_of: AsOf,
     /// The keys that were listed, one after the other, with their ends.
@@ -76,9 +74,9 @@ struct RangeWalk {
     bytes: usize,
     /// How many are known to be absent.
     absent: usize,
-    /// There is no room for the key at `from`.
+    /// There is no room for the next key of what is left.
     is_full: bool,
-    /// There is nothing at `from` or behind it.
+    /// Nothing is left.
     is_at_end: bool,
     outstanding: u32,
     error: Option<StoreError>,
@@ -170,7 +168,7 @@ impl RangeWalk {
                 break;
             }
             match walked {
-                Walked::UpTo(next) => self.from = next,
+                Walked::UpTo(next) => self.left.go_on(next),
                 Walked::ToEnd | Walked::Stopped => self.is_at_end = true,
             }
         }
@@ -186,8 +184,7 @@ impl RangeWalk {
         let room = self.limit.keys.saturating_sub(self.count).saturating_add(1);
         let most = room.min(BATCH_KEYS).min(*budget);
         let (mut left, mut batch) = (most, KeyBatch::default());
-        let wanted = Wanted { from: &self.from, to: self.to.as_deref(), above: None };
-        let walked = order.walk(wanted, &mut left, |key| {
+        let walked = order.walk(self.left.wanted(), &mut left, |key| {
             batch.bytes.extend_from_slice(key);
             batch.keys.push((batch.bytes.len(), id_of(seed, self.keyspace, key)));
             true
@@ -206,9 +203,8 @@ impl RangeWalk {
             let Some((version, decides)) = found else { continue };
             let has_room = self.has_room(key);
             if !has_room || *asked >= MAX_OUTSTANDING {
-                debug_assert!(key >= self.from.as_slice(), "a read goes on");
                 self.is_full = !has_room;
-                self.from = key.to_vec();
+                self.left.stop_at(key);
                 return false;
             }
             *asked += u32::from(decides);
@@ -283,11 +279,16 @@ impl RangeWalk {
             }
         }
         debug_assert_eq!(entries.len(), self.count as usize, "what was counted");
-        let mut from = self.from;
+        let is_descending = self.left.wanted().direction == Direction::Descending;
+        let mut next = self.left.next();
         if is_planted!(RangeSkips) && self.is_full {
-            from.push(0);
+            if is_descending {
+                next.pop();
+            } else {
+                next.push(0);
+            }
         }
-        Some(StoreEvent::RangeDone { token, entries, next: (!self.is_at_end).then_some(from) })
+        Some(StoreEvent::RangeDone { token, entries, next: (!self.is_at_end).then_some(next) })
     }
 }
 
@@ -345,6 +346,7 @@ impl RangeReads {
     pub(super) fn begin(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
@@ -356,8 +358,7 @@ impl RangeReads {
             id,
             token: Some(token),
             keyspace: range.keyspace,
-            from: range.from.to_vec(),
-            to: range.to.map(<[u8]>::to_vec),
+            left: RangeLeft::new(range, direction),
             limit: ScanLimit { keys: limit.keys.max(1), ..limit },
             as_of,
             keys: Vec::new(),
@@ -488,7 +489,7 @@ mod tests {
         let (range, token) = (KeyRange::all(SPACE), ReadToken(1));
         let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
         let as_of = AsOf { at: at(nanos), judged: at(nanos) };
-        store.range_as_of(range, limit, as_of, token).expect("begins");
+        store.range_as_of(range, Direction::Ascending, limit, as_of, token).expect("begins");
         for event in pump(store, 2000) {
             if let StoreEvent::RangeDone { entries, next: None, .. } = event {
                 return entries;
@@ -523,7 +524,9 @@ mod tests {
         pump(&mut store, 100);
         let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
         let as_of = AsOf { at: at(30), judged: at(30) };
-        store.range_as_of(KeyRange::all(SPACE), limit, as_of, ReadToken(1)).expect("begins");
+        store
+            .range_as_of(KeyRange::all(SPACE), Direction::Ascending, limit, as_of, ReadToken(1))
+            .expect("begins");
         let (mut most_keys, mut most_bytes) = (0, 0);
         for _ in 0..10_000 {
             let events = pump(&mut store, 1);

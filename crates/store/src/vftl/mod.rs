@@ -20,7 +20,7 @@
 mod stats;
 
 use timestone_flash::{FlashDevice, PAGE_BYTES};
-use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Direction, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::forward::{forward_reads, forward_upkeep};
 use crate::api::{
@@ -121,11 +121,12 @@ impl Reads for Vftl {
     fn range_as_of(
         &mut self,
         range: KeyRange<'_>,
+        direction: Direction,
         limit: ScanLimit,
         as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
-        self.store.range_as_of(range, limit, as_of, token)
+        self.store.range_as_of(range, direction, limit, as_of, token)
     }
 
     fn first_above(

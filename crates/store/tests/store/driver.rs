@@ -5,8 +5,8 @@ use std::time::Duration;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
-    AsOf, Count, Figure, Ftl, FtlConfig, KeyList, KeyRange, Latest, LatestLookup, Lookup, Mftl,
-    MftlConfig, PromisedPuts, PutSize, RangeCheck, RangeList, ReadOutcome, ReadToken,
+    AsOf, Count, Direction, Figure, Ftl, FtlConfig, KeyList, KeyRange, Latest, LatestLookup,
+    Lookup, Mftl, MftlConfig, PromisedPuts, PutSize, RangeCheck, RangeList, ReadOutcome, ReadToken,
     RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{
@@ -324,9 +324,20 @@ impl<S: Store> Driver<S> {
         })
     }
 
-    /// One page of a range of the driver's keyspace.
+    /// One page of a range of the driver's keyspace, ascending.
     pub(crate) fn try_range(
         &mut self,
+        ends: (&[u8], Option<&[u8]>),
+        nanos: u64,
+        limit: ScanLimit,
+    ) -> Result<(RangeList, Option<Vec<u8>>), StoreError> {
+        self.try_range_in(Direction::Ascending, ends, nanos, limit)
+    }
+
+    /// One page of a range of the driver's keyspace.
+    pub(crate) fn try_range_in(
+        &mut self,
+        direction: Direction,
         (from, to): (&[u8], Option<&[u8]>),
         nanos: u64,
         limit: ScanLimit,
@@ -334,7 +345,7 @@ impl<S: Store> Driver<S> {
         let token = ReadToken(self.now + 13);
         let range = KeyRange { keyspace: self.space, from, to };
         let as_of = AsOf { at: at(nanos), judged: at(nanos) };
-        self.store.range_as_of(range, limit, as_of, token)?;
+        self.store.range_as_of(range, direction, limit, as_of, token)?;
         self.until(|event| match event {
             StoreEvent::RangeDone { token: found, entries, next } if *found == token => {
                 Some(Ok((core::mem::take(entries), next.take())))
@@ -346,26 +357,58 @@ impl<S: Store> Driver<S> {
         })
     }
 
-    /// A whole range of the driver's keyspace, gathered in steps of `limit`.
+    /// A whole range of the driver's keyspace, gathered in steps of `limit`: read upwards, and downwards
+    /// with the same entries.
     pub(crate) fn range_within(
         &mut self,
+        ends: (&[u8], Option<&[u8]>),
+        nanos: u64,
+        limit: ScanLimit,
+    ) -> Entries {
+        let found = self.range_in(Direction::Ascending, ends, nanos, limit);
+        let mut downwards = self.range_in(Direction::Descending, ends, nanos, limit);
+        downwards.reverse();
+        assert!(
+            found == downwards,
+            "{} entries upwards, {} downwards",
+            found.len(),
+            downwards.len()
+        );
+        found
+    }
+
+    fn range_in(
+        &mut self,
+        direction: Direction,
         (from, to): (&[u8], Option<&[u8]>),
         nanos: u64,
         limit: ScanLimit,
     ) -> Entries {
-        let (mut found, mut from) = (Entries::new(), from.to_vec());
+        let mut found = Entries::new();
+        let (mut from, mut to) = (from.to_vec(), to.map(<[u8]>::to_vec));
         loop {
-            let page = self.try_range((&from, to), nanos, limit);
+            let page = self.try_range_in(direction, (&from, to.as_deref()), nanos, limit);
             let (entries, next) = page.expect("a page of a range");
             assert!(entries.len() <= limit.keys.max(1) as usize, "{} entries", entries.len());
             assert!(entries.key_bytes() <= limit.bytes || entries.len() == 1, "{limit:?}");
             found.extend(entries.iter().map(|entry| (entry.key.to_vec(), entry.version)));
             let Some(next) = next else { break };
-            assert!(next > from || (next == from && !entries.is_empty()), "a range goes on");
-            assert!(to.is_none_or(|to| next.as_slice() < to), "inside the range");
-            from = next;
+            let goes_on = |other: &[u8]| next != other || !entries.is_empty();
+            if direction == Direction::Ascending {
+                assert!(next >= from && goes_on(&from), "a range goes on");
+                assert!(to.as_ref().is_none_or(|to| next < *to), "inside the range");
+                from = next;
+            } else {
+                assert!(to.as_ref().is_none_or(|to| next <= *to && goes_on(to)), "a range goes on");
+                assert!(next > from, "inside the range");
+                to = Some(next);
+            }
         }
-        assert!(found.is_sorted_by(|one, other| one.0 < other.0), "ascending, each key once");
+        let follows = |one: &[u8], other: &[u8]| direction.compare(one, other).is_lt();
+        assert!(
+            found.is_sorted_by(|one, other| follows(&one.0, &other.0)),
+            "in order, each key once"
+        );
         found
     }
 

@@ -4,7 +4,8 @@
 use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId};
 use timestone_store::prelude::*;
 use timestone_store::{
-    AsOf, Figure, KeyRange, Mftl, MftlConfig, ReadToken, ScanLimit, StoreError, StoreEvent,
+    AsOf, Direction, Figure, KeyRange, Mftl, MftlConfig, ReadToken, ScanLimit, StoreError,
+    StoreEvent,
 };
 use timestone_types::{KeyHash, KeyRef};
 
@@ -276,7 +277,10 @@ fn a_range_of_an_earlier_life_is_not_answered() {
     driver.events.clear();
     let limit = ScanLimit { keys: 1000, bytes: usize::MAX };
     let as_of = AsOf { at: at(20), judged: at(20) };
-    driver.store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(1)).expect("begins");
+    driver
+        .store
+        .range_as_of(KeyRange::all(ORDERED), Direction::Ascending, limit, as_of, ReadToken(1))
+        .expect("begins");
     driver.pump();
     assert!(driver.events.is_empty(), "it waits for records");
     driver.store.begin_life();
@@ -296,7 +300,10 @@ fn a_range_that_the_watermark_passes_is_refused() {
     driver.events.clear();
     let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
     let as_of = AsOf { at: at(20), judged: at(20) };
-    driver.store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(1)).expect("begins");
+    driver
+        .store
+        .range_as_of(KeyRange::all(ORDERED), Direction::Ascending, limit, as_of, ReadToken(1))
+        .expect("begins");
     driver.pump();
     driver.store.advance_watermark(at(21));
     driver.pump();
@@ -321,7 +328,10 @@ fn a_range_that_the_watermark_passes_while_it_waits_for_records_is_refused() {
     driver.events.clear();
     let limit = ScanLimit { keys: 50, bytes: usize::MAX };
     let as_of = AsOf { at: at(20), judged: at(20) };
-    driver.store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(1)).expect("begins");
+    driver
+        .store
+        .range_as_of(KeyRange::all(ORDERED), Direction::Ascending, limit, as_of, ReadToken(1))
+        .expect("begins");
     driver.pump();
     assert!(driver.events.is_empty(), "it waits for records");
     driver.store.advance_watermark(at(40));

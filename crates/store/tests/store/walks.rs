@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use timestone_store::prelude::*;
 use timestone_store::{
-    AsOf, KeyList, KeyRange, Mftl, MftlConfig, RangeList, ReadToken, ScanCursor, ScanLimit,
-    StoreEvent,
+    AsOf, Direction, KeyList, KeyRange, Mftl, MftlConfig, RangeList, ReadToken, ScanCursor,
+    ScanLimit, StoreEvent,
 };
 use timestone_types::{Expiry, KeyspaceId};
 
@@ -181,7 +181,10 @@ impl World {
         let token = ReadToken(self.pages << 20);
         let range = KeyRange { keyspace: ORDERED, from, to: None };
         let as_of = AsOf { at: at(nanos), judged: at(nanos) };
-        self.driver.store.range_as_of(range, limit, as_of, token).expect("begins");
+        self.driver
+            .store
+            .range_as_of(range, Direction::Ascending, limit, as_of, token)
+            .expect("begins");
         for _ in 0..100_000 {
             let of_page = |event: &StoreEvent| matches!(event, StoreEvent::RangeDone { token: found, .. } if *found == token);
             if let Some(place) = self.driver.events.iter().position(of_page)

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use timestone_cluster::{MapVersion, ServerId};
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
-    Timestamp, TxnId, Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Direction, Epoch, Expiry, KeyspaceId, Sequence,
+    ShardId, Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
@@ -71,6 +71,11 @@ fn ranges() {
     range.encode(&TO, &mut out);
     let fixed = "05000000 0600000000000000 07000000 08000000 01";
     assert_bytes(&out, "1b00", &format!("{fixed} 01000000 02000000 61 6263"));
+    out.clear();
+    range.encode_in(Direction::Descending, &TO, &mut out);
+    assert_bytes(&out, "1d00", &format!("{fixed} 01000000 02000000 61 6263"));
+    let frame = Frame::parse(&out).unwrap();
+    assert_eq!(Range::decode_any(&frame).unwrap(), (range, Direction::Descending));
     assert_eq!((range.end(), Range { has_end: false, ..range }.end()), (Some(&b"bc"[..]), None));
 
     out.clear();
@@ -244,7 +249,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0300 0600 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0300 0700 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply {
         code: ErrorCode::Conflict,
@@ -278,7 +283,7 @@ fn welcome() {
     assert_bytes(
         &out,
         "8000",
-        "0600 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
+        "0700 0400000000000000 05000000 0600000000000000 07000000 08000000 09000000 0a000000 \
          04000000 03000000 0100 0300 6d6170",
     );
 }

@@ -94,12 +94,12 @@ fn a_reply_echoes_the_request_and_brings_the_repliers_epoch() {
 fn versions_are_negotiated_or_refused_in_words() {
     let hello = Hello::new(Role::Client, ClusterId::ZERO, ClientId::ZERO, "test");
     assert_eq!(hello.negotiate(), Ok(PROTOCOL.1));
-    let newer = Hello { least: ProtocolVersion(7), most: ProtocolVersion(9), ..hello };
+    let newer = Hello { least: ProtocolVersion(8), most: ProtocolVersion(9), ..hello };
     let error = newer.negotiate().unwrap_err();
     assert_eq!(ErrorCode::from(&error), ErrorCode::VersionMismatch);
     assert_eq!(
         error.to_string(),
-        "the peer speaks protocol 7 to 9, this program 3 to 6: update the older side"
+        "the peer speaks protocol 8 to 9, this program 3 to 7: update the older side"
     );
     let wide = Hello { least: ProtocolVersion(0), most: ProtocolVersion(9), ..hello };
     assert_eq!(wide.negotiate(), Ok(PROTOCOL.1));

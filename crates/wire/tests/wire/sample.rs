@@ -6,8 +6,8 @@ use timestone_cluster::{
 use timestone_replication::ReplicaId;
 use timestone_types::random::{Dice, Seed};
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
-    Timestamp, TxnId, Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Direction, Epoch, Expiry, KeyspaceId, Sequence,
+    ShardId, Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
@@ -309,10 +309,12 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         }
         Kind::ClosedAsk => ClosedAsk { from: ServerId::new(source.next() as u32) }.encode(to, out),
         Kind::GetAtBackup => GetAtBackup { keyspace, at, key: &short }.encode(to, out),
-        Kind::Range => {
+        Kind::Range | Kind::RangeDown => {
             let end = if flag { source.bytes(20) } else { Vec::new() };
+            let direction =
+                if kind == Kind::Range { Direction::Ascending } else { Direction::Descending };
             Range { keyspace, at, client, limit: 10, has_end: flag, from: &short, to: &end }
-                .encode(to, out);
+                .encode_in(direction, to, out);
         }
         Kind::PrepareRanges => {
             let ranges = ranges(source);

@@ -242,9 +242,15 @@ impl Singles {
 
     /// Whether the server of its shard knows what is asked. One that does not would end the connection.
     fn is_understood(context: &Context, single: &Single) -> Result<(), SessionError> {
-        let asks_range = single.want == Want::Ask
-            && Frame::parse(single.bytes.all()).is_ok_and(|frame| frame.kind() == Kind::Range);
-        if asks_range { context.reads_ranges(single.shard) } else { Ok(()) }
+        if single.want != Want::Ask {
+            return Ok(());
+        }
+        let asks = Frame::parse(single.bytes.all()).map(|frame| frame.kind());
+        match asks {
+            Ok(Kind::Range) => context.reads_ranges(single.shard),
+            Ok(Kind::RangeDown) => context.reads_downwards(single.shard),
+            _ => Ok(()),
+        }
     }
 
     /// Whether there is a connection to send it on.

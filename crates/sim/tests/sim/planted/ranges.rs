@@ -30,7 +30,12 @@ const FAILOVER: &str = include_str!("../../../../../scenarios/ranges-failover.to
 
 #[test]
 fn promises_that_a_new_primary_looks_for_in_no_range_are_found() {
-    found_within(40, Bug::UnorderedPromises, FAILOVER);
+    found_within(120, Bug::UnorderedPromises, FAILOVER);
+}
+
+#[test]
+fn a_range_read_downwards_that_is_validated_at_its_other_end_is_found() {
+    found_within(60, Bug::ValidatesOtherEnd, RANGES);
 }
 
 #[test]

@@ -24,16 +24,18 @@
 //! Invariants: all leaves are equally deep; a separator is above every key before it and not above
 //! any behind it; no leaf is empty but the only one; `heap_bytes` is what the nodes take.
 
+mod left;
 mod node;
 mod packed;
 
 #[cfg(test)]
 mod tests;
 
-use timestone_types::{Timestamp, Version};
+use timestone_types::{Direction, Timestamp, Version};
 
 use crate::api::{KeyRange, RangeCheck};
 
+pub(crate) use left::RangeLeft;
 use node::{Child, Inner, TreeNode};
 pub(crate) use packed::common;
 
@@ -52,8 +54,8 @@ pub(crate) enum Walked {
     ToEnd,
     /// The visitor stopped it.
     Stopped,
-    /// The budget is used up. Every key before this string was seen or passed over, and none
-    /// behind it; it need not be a key itself.
+    /// The budget is used up. Every key before this string was seen or passed over, and no other
+    /// one; downwards every key that is not before it, and no other one. It need not be a key itself.
     UpTo(Vec<u8>),
 }
 
@@ -64,6 +66,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) from: &'a [u8],
     /// The first one behind; none: to the end.
     pub(crate) to: Option<&'a [u8]>,
+    /// Which of them first.
+    pub(crate) direction: Direction,
     /// Only parts of the tree in which some version may be younger.
     pub(crate) above: Option<Timestamp>,
 }
@@ -135,7 +139,7 @@ impl OrderedKeys {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let budget = &mut u32::MAX.clone();
         let mut found = false;
-        let wanted = Wanted { from: key, to: None, above: None };
+        let wanted = Wanted { from: key, to: None, direction: Direction::Ascending, above: None };
         self.walk(wanted, budget, |first| {
             found = first == key;
             false
@@ -143,7 +147,7 @@ impl OrderedKeys {
         found
     }
 
-    /// Visits keys, ascending, until the visitor says false or the budget is used up. A key costs what
+    /// Visits keys, in the direction that is wanted, until the visitor says false or the budget is used up. A key costs what
     /// [`cost_of`] says, and each part that is passed over 1.
     pub(crate) fn walk(
         &self,
@@ -171,7 +175,8 @@ impl OrderedKeys {
         max_keys: u32,
         youngest: impl Fn(&[u8]) -> Option<Version>,
     ) -> RangeCheck {
-        let wanted = Wanted { from: range.from, to: range.to, above: Some(t) };
+        let (from, to, direction) = (range.from, range.to, Direction::Ascending);
+        let wanted = Wanted { from, to, direction, above: Some(t) };
         let mut above = None;
         let walked = self.walk(wanted, &mut max_keys.max(1), |key| {
             above = youngest(key)

@@ -4,7 +4,7 @@
 //! takes in. Keys that come in order leave full nodes behind: what follows the last one begins a
 //! node of its own.
 
-use timestone_types::Timestamp;
+use timestone_types::{Direction, Timestamp, key_behind};
 
 use super::packed::{ALLOCATION_BYTES, End, Packed, common};
 use super::{Walked, Wanted, cost_of};
@@ -316,16 +316,19 @@ fn walk_leaf(
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Walked {
     let first = keys.find(wanted.from).unwrap_or_else(|place| place);
+    let end = wanted.to.map(|to| keys.find(to).unwrap_or_else(|place| place));
+    let count = end.unwrap_or(keys.len()).saturating_sub(first);
     key.clear();
     key.extend_from_slice(keys.prefix());
-    for at in first..keys.len() {
+    for step in 0..count {
+        let at = wanted.place(first, count, step);
         key.truncate(keys.prefix().len());
         key.extend_from_slice(keys.suffix(at));
-        if wanted.to.is_some_and(|to| key.as_slice() >= to) {
-            return Walked::ToEnd;
-        }
         if *budget == 0 {
-            return Walked::UpTo(key.clone());
+            return Walked::UpTo(match wanted.direction {
+                Direction::Ascending => key.clone(),
+                Direction::Descending => key_behind(key),
+            });
         }
         *budget = budget.saturating_sub(cost_of(key));
         if !visit(key) {
@@ -333,6 +336,16 @@ fn walk_leaf(
         }
     }
     Walked::ToEnd
+}
+
+impl Wanted<'_> {
+    /// The place that comes after so many steps, of `count` places from `first` on.
+    fn place(&self, first: usize, count: usize, step: usize) -> usize {
+        match self.direction {
+            Direction::Ascending => first + step,
+            Direction::Descending => first + count - 1 - step,
+        }
+    }
 }
 
 impl Inner {
@@ -390,20 +403,18 @@ impl Inner {
         visit: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Walked {
         let first = self.child_of(wanted.from);
-        for at in first..self.children.len() {
-            let begin = at.checked_sub(1).filter(|_| at > first);
-            let begin = begin.map(|before| self.separators.get(before));
-            if let (Some(begin), Some(to)) = (&begin, wanted.to)
-                && begin.as_slice() >= to
-            {
-                return Walked::ToEnd;
-            }
+        // What begins at the end of the range has nothing of it.
+        let last = wanted.to.map(|to| self.separators.find(to).unwrap_or_else(|place| place));
+        let count = (last.unwrap_or(self.children.len() - 1) + 1).saturating_sub(first);
+        for step in 0..count {
+            let at = wanted.place(first, count, step);
             // Before the descent, because only here is it known where the child begins: further
             // down the walk would have to begin again, and would never get past this place.
-            if *budget == 0
-                && let Some(begin) = begin
-            {
-                return Walked::UpTo(begin);
+            if *budget == 0 && step > 0 {
+                return Walked::UpTo(match wanted.direction {
+                    Direction::Ascending => self.separators.get(at - 1),
+                    Direction::Descending => self.separators.get(at),
+                });
             }
             let child = &self.children[at];
             if wanted.above.is_none_or(|above| child.newest > above) {

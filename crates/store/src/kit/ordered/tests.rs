@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use timestone_types::KeyspaceId;
+
 use super::node::TreeNode;
 use super::*;
 
@@ -21,7 +23,7 @@ fn counted_bytes(keys: &OrderedKeys) -> usize {
 
 fn all(keys: &OrderedKeys) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    let wanted = Wanted { from: &[], to: None, above: None };
+    let wanted = Wanted { from: &[], to: None, direction: Direction::Ascending, above: None };
     let ended = keys.walk(wanted, &mut u32::MAX.clone(), |key| {
         found.push(key.to_vec());
         true
@@ -31,18 +33,22 @@ fn all(keys: &OrderedKeys) -> Vec<Vec<u8>> {
 }
 
 /// Keys of a range, in steps of so many.
-fn in_steps(keys: &OrderedKeys, from: &[u8], to: Option<&[u8]>, step: u32) -> Vec<Vec<u8>> {
-    let (mut found, mut from) = (Vec::new(), from.to_vec());
+fn in_steps(
+    keys: &OrderedKeys,
+    range: KeyRange<'_>,
+    direction: Direction,
+    step: u32,
+) -> Vec<Vec<u8>> {
+    let (mut found, mut left) = (Vec::new(), RangeLeft::new(range, direction));
     loop {
         let (before, mut budget) = (found.len(), step);
-        let wanted = Wanted { from: &from, to, above: None };
-        let ended = keys.walk(wanted, &mut budget, |key| {
+        let ended = keys.walk(left.wanted(), &mut budget, |key| {
             found.push(key.to_vec());
             true
         });
         assert!(found.len() - before <= step as usize);
         match ended {
-            Walked::UpTo(next) => from = next,
+            Walked::UpTo(next) => left.go_on(next),
             Walked::ToEnd | Walked::Stopped => return found,
         }
     }
@@ -55,7 +61,7 @@ fn a_long_key_costs_as_much_as_many_short_ones() {
         keys.insert(&[&[n][..], &[b'.'; 60_000]].concat(), at(1));
     }
     let (mut budget, mut seen) = (300, 0);
-    let wanted = Wanted { from: &[], to: None, above: None };
+    let wanted = Wanted { from: &[], to: None, direction: Direction::Ascending, above: None };
     let ended = keys.walk(wanted, &mut budget, |_| {
         seen += 1;
         true
@@ -143,12 +149,16 @@ proptest! {
         }
         for (from, to, open, step) in ranges {
             let to = (!open).then_some(to);
-            let expected: Vec<_> = model
+            let mut expected: Vec<_> = model
                 .range(from.clone()..)
                 .map(|one| one.0.clone())
                 .take_while(|key| to.as_ref().is_none_or(|to| key < to))
                 .collect();
-            prop_assert_eq!(in_steps(&keys, &from, to.as_deref(), step), expected);
+            let keyspace = KeyspaceId::numbered(1, false).ordered();
+            let range = KeyRange { keyspace, from: &from, to: to.as_deref() };
+            prop_assert_eq!(&in_steps(&keys, range, Direction::Ascending, step), &expected);
+            expected.reverse();
+            prop_assert_eq!(in_steps(&keys, range, Direction::Descending, step), expected);
         }
     }
 
@@ -172,7 +182,7 @@ proptest! {
         }
         let (mut seen, mut from) = (std::collections::BTreeSet::new(), Vec::new());
         loop {
-            let wanted = Wanted { from: &from, to: None, above: Some(at(above)) };
+            let wanted = Wanted { from: &from, to: None, direction: Direction::Ascending, above: Some(at(above)) };
             let ended = keys.walk(wanted, &mut step.clone(), |key| seen.insert(key.to_vec()));
             let Walked::UpTo(next) = ended else { break };
             prop_assert!(next >= from);
@@ -192,7 +202,8 @@ fn a_walk_passes_over_what_is_old() {
     }
     keys.insert(&70_000u64.to_be_bytes(), at(20));
     let (mut seen, mut budget) = (0, 1000);
-    let wanted = Wanted { from: &[], to: None, above: Some(at(10)) };
+    let wanted =
+        Wanted { from: &[], to: None, direction: Direction::Ascending, above: Some(at(10)) };
     let ended = keys.walk(wanted, &mut budget, |_| {
         seen += 1;
         true
@@ -213,7 +224,12 @@ fn a_walk_in_steps_gets_past_every_part() {
     for step in (1..=64).chain([1000]) {
         let (mut from, mut seen, mut steps) = (Vec::<u8>::new(), BTreeSet::new(), 0);
         loop {
-            let wanted = Wanted { from: &from, to: None, above: Some(at(10)) };
+            let wanted = Wanted {
+                from: &from,
+                to: None,
+                direction: Direction::Ascending,
+                above: Some(at(10)),
+            };
             let ended = keys.walk(wanted, &mut step.clone(), |key| {
                 let key = u64::from_be_bytes(key.try_into().expect("eight bytes"));
                 if young.contains(&key) {

@@ -2,7 +2,9 @@
 //! and whether anything in a range was written after one.
 
 use timestone_store::prelude::*;
-use timestone_store::{AsOf, Figure, KeyRange, ReadToken, ScanLimit, StoreError, StoreEvent};
+use timestone_store::{
+    AsOf, Direction, Figure, KeyRange, ReadToken, ScanLimit, StoreError, StoreEvent,
+};
 use timestone_types::Expiry;
 
 use super::{Behaviour, twice};
@@ -30,6 +32,10 @@ pub(super) fn without<S: Store>() -> Vec<Behaviour<S>> {
 }
 
 const ALL: (&[u8], Option<&[u8]>) = (&[], None);
+
+const fn limit_of_all() -> ScanLimit {
+    ScanLimit { keys: u32::MAX, bytes: usize::MAX }
+}
 
 fn in_order<S: Store>(driver: &mut Driver<S>) {
     driver.space = ORDERED;
@@ -93,6 +99,15 @@ fn pages<S: Store>(driver: &mut Driver<S>) {
             (ScanLimit { keys: 7, bytes: 1000 }, 7),
             (ScanLimit { keys: 50, bytes: 5000 }, 50),
         ] {
+            let down = driver.try_range_in(Direction::Descending, ALL, 20, limit);
+            let (entries, next) = down.expect("a page");
+            assert_eq!(entries.len(), expected, "{limit:?}");
+            let last_left = 50 - expected as u32;
+            assert_eq!(next.is_none(), last_left == 0);
+            // What is before it is left, and nothing else.
+            let next =
+                next.map(|next| driver.range_within((&next, None), 20, limit_of_all()).len());
+            assert_eq!(next, (last_left > 0).then_some(expected), "{limit:?}");
             let (entries, next) = driver.try_range(ALL, 20, limit).expect("a page");
             assert_eq!(entries.len(), expected, "{limit:?}");
             let first_left: u32 = expected as u32;
@@ -130,7 +145,10 @@ fn visible<S: Store>(driver: &mut Driver<S>) {
     let soon = Expiry::at(at(25));
     assert_eq!(expiries, [Expiry::NEVER, Expiry::NEVER, soon, soon]);
     let range = KeyRange::all(ORDERED);
-    driver.store.range_as_of(range, limit, as_of, ReadToken(1)).expect("begins");
+    driver
+        .store
+        .range_as_of(range, Direction::Ascending, limit, as_of, ReadToken(1))
+        .expect("begins");
     driver.pumps(200);
     let found = driver.events.iter().find_map(|event| match event {
         StoreEvent::RangeDone { token: ReadToken(1), entries, next: None } => Some(entries.len()),
@@ -266,7 +284,7 @@ fn refused_everywhere<S: Store>(driver: &mut Driver<S>) {
 fn refused_in<S: Store>(driver: &mut Driver<S>, keyspace: timestone_types::KeyspaceId) {
     let (range, limit) = (KeyRange::all(keyspace), ScanLimit { keys: 10, bytes: 1000 });
     let as_of = AsOf { at: at(20), judged: at(20) };
-    let read = driver.store.range_as_of(range, limit, as_of, ReadToken(1));
+    let read = driver.store.range_as_of(range, Direction::Ascending, limit, as_of, ReadToken(1));
     let Err(error @ StoreError::NotOrdered(of)) = read else { panic!("{read:?}") };
     assert!(of == keyspace && error.to_string().contains("--index ordered"), "{error}");
     let check = driver.store.first_above(range, at(1), 10);
@@ -285,9 +303,15 @@ fn turns<S: Store>(driver: &mut Driver<S>) {
     driver.events.clear();
     let limit = ScanLimit { keys: 10, bytes: 1000 };
     let as_of = AsOf { at: at(20), judged: at(20) };
-    driver.store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(1)).expect("begins");
+    driver
+        .store
+        .range_as_of(KeyRange::all(ORDERED), Direction::Ascending, limit, as_of, ReadToken(1))
+        .expect("begins");
     let short = KeyRange { keyspace: ORDERED, from: b"short", to: None };
-    driver.store.range_as_of(short, limit, as_of, ReadToken(2)).expect("begins");
+    driver
+        .store
+        .range_as_of(short, Direction::Ascending, limit, as_of, ReadToken(2))
+        .expect("begins");
     let mut order = Vec::new();
     for pump in 0..100 {
         driver.pump();
