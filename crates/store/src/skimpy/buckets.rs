@@ -225,8 +225,10 @@ impl Buckets {
         self.retired
     }
 
-    /// A block with these pages is erased.
-    pub(super) fn erased(&mut self, block: BlockId, first: u32, pages: u32) {
+    /// A block with these pages is erased: the buckets that have lost beginnings there. Whoever goes through
+    /// those has to begin anew, or passes one over.
+    #[must_use]
+    pub(super) fn erased(&mut self, block: BlockId, first: u32, pages: u32) -> Vec<u32> {
         if let Some(life) = self.lives.get_mut(block.0 as usize) {
             *life = NOT_LOG;
         }
@@ -234,10 +236,16 @@ impl Buckets {
             self.scars.remove(&page);
         }
         // Whoever has put a bucket in pieces meanwhile may have met what was dead there.
-        self.older.retain(|_, older| {
+        let mut changed = Vec::new();
+        self.older.retain(|&bucket, older| {
+            let before = older.len();
             older.retain(|one| !(first..first + pages).contains(&one.page()));
+            if older.len() < before {
+                changed.push(bucket);
+            }
             !older.is_empty()
         });
+        changed
     }
 
     /// A record is the newest of its bucket now. `is_of_head`: the page of the one before has a record

@@ -424,8 +424,10 @@ impl TailCollector {
             records.retain(|one| one.fate(core) != TailFate::Dead);
             let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
             // What could not be read may be wanted, and what lies behind it.
+            // Of a run there may be more in a block that was set aside, to which the copy does not lead.
             let asks = victim.damaged
                 || records.iter().any(|one| one.fate(core) == TailFate::Asks)
+                || (self.aside.may_have(bucket) && records.iter().any(|one| one.leads_on(core)))
                 || self.jobs.contains_key(&bucket)
                 || !core.buckets.older(bucket).is_empty()
                 || !rewrite::has_room_at_all(lengths(), core);
@@ -646,7 +648,7 @@ impl TailCollector {
         let comes_back = self.parts.is_leaving(bucket) || !self.damaged_buckets.is_empty();
         let leaving = tail.map_or(Leaving::Nothing, Leaving::Block);
         let verdict = keep::judge(&gathering, leaving, nothing_behind && !comes_back, core);
-        let weight = Weight::of(&gathering, &verdict, tail, blocks);
+        let weight = Weight::of(&gathering, &verdict);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
         let dead_parts = core.counts.dead_part_bytes;
         let budget = self.victim.as_ref().map_or(0, |victim| victim.budget);

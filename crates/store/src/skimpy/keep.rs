@@ -84,6 +84,8 @@ pub(super) struct KeptRecord {
     pub(super) shrinks: bool,
     /// It is its key's youngest version, and loose.
     pub(super) is_loose: bool,
+    /// It has to leave its place.
+    pub(super) leaves: bool,
     /// Bytes that go when the watermark has passed [`Self::dies`].
     pub(super) later: u64,
     pub(super) dies: Timestamp,
@@ -168,6 +170,8 @@ pub(super) fn judge(
             // It was put since.
             (decided, younger) = (known.version.timestamp <= mark, Some(known.version.timestamp));
         }
+        // Nothing leads to the others of a run any more when its youngest leaves.
+        let run_leaves = versions.iter().any(|&(_, _, at)| is_youngest(at) && leaves(at));
         // Versions behind one of the chain are found by that one, and not by the loose ones before it.
         let mut behind_chain = false;
         for (place, &(_, _, at)) in versions.iter().enumerate() {
@@ -214,7 +218,8 @@ pub(super) fn judge(
                 before.has_older = true;
             }
             let is_of_run = gathering.records[at].is_of_run && !behind_chain;
-            if loose.is_some() && is_of_run && !leaves(at) {
+            let leaves = leaves(at) || (is_of_run && run_leaves);
+            if loose.is_some() && is_of_run && !leaves {
                 staying.push(at);
                 continue;
             }
@@ -226,14 +231,14 @@ pub(super) fn judge(
                 has_older,
                 shrinks,
                 is_loose,
+                leaves,
                 later,
                 dies,
             });
         }
         let youngest = verdict.kept.get(begin).map(|kept| kept.at);
         let first = versions.iter().map(|&(_, _, at)| at).min().unwrap_or(0);
-        let stays =
-            loose.is_some() && !versions.iter().any(|&(_, _, at)| is_youngest(at) && leaves(at));
+        let stays = loose.is_some() && !run_leaves;
         verdict.keys.push(JudgedKey { name, youngest, first, stays });
     }
     // Of a whole bucket, those come last of which memory knows nothing: whoever looks for them begins there.

@@ -259,7 +259,10 @@ impl Skimpy {
                 self.life.block_succeeded();
                 let block = BlockId(number as u32);
                 let first = volume.geometry().page(block, 0).0;
-                self.core.buckets.erased(block, first, volume.geometry().pages_per_block);
+                let pages = volume.geometry().pages_per_block;
+                for bucket in self.core.buckets.erased(block, first, pages) {
+                    self.reads.rewritten(bucket);
+                }
                 self.collector.erased(block);
                 volume.erased(block);
             }

@@ -654,3 +654,83 @@ pub(super) fn latest_of(
         .max_by_key(|one| one.version)
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_types::{ClientId, KeyspaceId};
+
+    use super::super::buckets::{Beginning, RecordPlace};
+    use super::super::translations::Translations;
+    use super::super::{Skimpy, SkimpyConfig};
+    use super::*;
+    use crate::api::prelude::*;
+
+    fn pump(store: &mut Skimpy, now: &mut u64, events: &mut Vec<StoreEvent>) {
+        *now += 1_000_000;
+        store.pump(Timestamp::from_nanos(*now), events);
+    }
+
+    /// What a get finds that goes through four beginnings, while the block of the first one is erased;
+    /// completions come in an order drawn from `seed`.
+    fn found_in_the_last_beginning(seed: u64) -> ReadOutcome {
+        let config = MemoryConfig {
+            pages_per_block: 2,
+            initial_blocks: 64,
+            max_blocks: 64,
+            completions_per_poll: 1,
+            shuffle: Some(seed),
+            ..MemoryConfig::default()
+        };
+        let device = Box::new(MemoryMedia::new(config).open());
+        let config =
+            SkimpyConfig { keys: 1, cache_bytes: 0, hinted_thousandths: 0, ..Default::default() };
+        let (mut store, _) = Skimpy::open(device, config).expect("opens");
+        let (mut now, mut events) = (0, Vec::new());
+        let hash_seed = store.seed();
+        // By the highest bit of their hashes keys have their buckets.
+        let all: Vec<[u8; 4]> = (0..100u32).map(u32::to_be_bytes).collect();
+        let keys = all.iter().map(|name| KeyRef::new(hash_seed, KeyspaceId::DEFAULT, name));
+        let keys: Vec<_> = keys.filter(|key| key.hash.0 >> 63 == 0).take(8).collect();
+        let bucket = store.core.buckets.of(keys[0].hash);
+        let version = Version::new(Timestamp::from_nanos(5), ClientId::new(1));
+        for &key in &keys {
+            // None leads to another.
+            store.core.buckets.restore(bucket, NO_PAGE, Vec::new());
+            store.put(key, version, &[7; 3000], Expiry::NEVER).expect("there is room");
+        }
+        store.begin_batch(2);
+        store.sync_soon();
+        (0..100).for_each(|_| pump(&mut store, &mut now, &mut events));
+        let place = |store: &Skimpy, at: usize| {
+            let known = store.core.translations.peek(SoughtKey::of(keys[at]).name);
+            RecordPlace { page: known.expect("it was put").page, slot: 0 }
+        };
+        let older = [0, 2, 4, 6].map(|at| Beginning::Chain(place(&store, at)));
+        store.core.buckets.restore(bucket, NO_PAGE, older.to_vec());
+        store.core.translations = Translations::new(1, false);
+        events.clear();
+        let (at, token) = (Timestamp::from_nanos(9), ReadToken(1));
+        assert!(matches!(store.get(keys[6], at, token), Ok(crate::api::Lookup::Pending)));
+        let home = store.core.kit.volume.blocks.of(PageId(older[0].page()));
+        while store.core.kit.volume.blocks.get(home).readers > 0 {
+            pump(&mut store, &mut now, &mut events);
+        }
+        store.core.kit.volume.erase(home);
+        for _ in 0..100 {
+            pump(&mut store, &mut now, &mut events);
+            if let Some(StoreEvent::ReadDone { outcome, .. }) = events.pop() {
+                return outcome;
+            }
+        }
+        panic!("no answer")
+    }
+
+    #[test]
+    fn no_beginning_is_passed_over_when_one_is_erased() {
+        for seed in 0..20 {
+            let found = found_in_the_last_beginning(seed);
+            assert!(matches!(found, ReadOutcome::Present { .. }), "{found:?} with seed {seed}");
+        }
+    }
+}

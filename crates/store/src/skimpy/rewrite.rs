@@ -50,18 +50,13 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// Of a bucket that leaves a block, or (without one) is put together.
-    pub(super) fn of(
-        gathering: &Gathering,
-        verdict: &KeepVerdict,
-        block: Option<BlockId>,
-        blocks: &Blocks,
-    ) -> Self {
+    /// Of a bucket that leaves a block, or is put together.
+    pub(super) fn of(gathering: &Gathering, verdict: &KeepVerdict) -> Self {
         let mut weight = Self { all: 0, own: 0 };
         for kept in verdict.kept() {
             let bytes = kept_bytes(gathering, kept) as u64;
             weight.all += bytes;
-            if gathering.is_in(kept.at, block, blocks) {
+            if kept.leaves {
                 weight.own += bytes;
             }
         }
@@ -112,7 +107,7 @@ pub(super) fn choose(
     if has_room(all, leave, core) {
         return Way::Whole;
     }
-    let own = verdict.kept().filter(|kept| gathering.is_in(kept.at, block, blocks));
+    let own = verdict.kept().filter(|kept| kept.leaves);
     let own = own.map(|kept| kept_bytes(gathering, kept));
     if block.is_some() && leave > 0 && has_room(own, 0, core) { Way::Moved } else { Way::Waits }
 }
@@ -190,7 +185,8 @@ pub(super) fn append_whole(
 }
 
 /// Appends what is kept in a block, the oldest first, in front of the chain; what is loose stays so. What
-/// lies there is the chain's end: the block is the log's tail.
+/// lies there is the chain's end: the block is the log's tail. Older versions of a run go with its youngest,
+/// wherever they lie.
 pub(super) fn append_moved(
     gathering: &Gathering,
     verdict: &KeepVerdict,
@@ -205,7 +201,7 @@ pub(super) fn append_moved(
     let mut head = core.buckets.head(bucket);
     let mut moved: BTreeMap<Name, Youngest> = BTreeMap::new();
     for kept in verdict.kept() {
-        if !is_own(kept.at, core) {
+        if !kept.leaves {
             continue;
         }
         if kept.is_loose {

@@ -1,7 +1,7 @@
 //! Loose versions of the store with its index on flash: no chain leads to them, and memory keeps where
 //! they are.
 
-use timestone_flash::{MemoryMedia, PowerCut, Unsettled};
+use timestone_flash::{Fault, MemoryMedia, OpKind, PowerCut, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{Skimpy, SkimpyConfig};
 use timestone_types::Expiry;
@@ -205,6 +205,38 @@ fn a_copy_of_which_the_older_ones_are_lost_hides_nothing() {
                 assert_eq!(found, [Some(20), Some(40)], "{cut:?}");
             }
         }
+    }
+}
+
+/// The block with an older version of a run cannot be read in groups, and is set aside; its pages can be
+/// read by themselves. Then the block with the run's youngest version is emptied.
+#[test]
+fn what_a_run_has_in_a_block_that_was_set_aside_is_found() {
+    let media = media(8, 20);
+    let mut driver = open_with(&media, frugal(config())).0;
+    (1..5).for_each(|n| driver.put(b"dead", n, &[n as u8; 3000]));
+    driver.put(b"x", 10, &[10; 3000]);
+    driver.put(b"x", 20, &[20; 3000]);
+    (5..7).for_each(|n| driver.put(b"dead", n, &[n as u8; 3000]));
+    driver.put(b"x", 40, &[40; 3000]);
+    driver.sync();
+    settle(&mut driver, 22);
+    let read = |driver: &Driver<Skimpy>| driver.store.device().stats().reads;
+    let before = read(&driver);
+    (1..=8).for_each(|nth| media.inject(Fault::Fail { kind: OpKind::Read, nth }));
+    for n in 100..500u64 {
+        let bytes = n.to_be_bytes();
+        let key = driver.key(SPACE, &bytes);
+        // Until it is full.
+        _ = driver.store.put(key, version(n), &[9; 3000], Expiry::NEVER);
+        driver.pump();
+    }
+    let stats = driver.store.stats();
+    assert_eq!((media.pending_faults(), stats.space.quarantined_blocks), (0, 1), "{stats:?}");
+    assert!(read(&driver) > before && stats.collection.collected_blocks > 0, "{stats:?}");
+    for (time, expected) in [(25, 20), (45, 40)] {
+        let found = driver.value(b"x", time).map(|value| value[0]);
+        assert_eq!(found, Some(expected), "at {time}");
     }
 }
 
