@@ -31,8 +31,8 @@ mod vftl;
 
 pub use api::{
     AsOf, Capabilities, Count, Direction, Factory, Figure, FigureValues, Figures, KeyList,
-    KeyRange, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, RangeCheck,
-    RangeEntry, RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
+    KeyRange, KeysAhead, Latest, LatestLookup, Lookup, PromisedPuts, PutSize, PutsInMemory,
+    RangeCheck, RangeEntry, RangeList, Ratio, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
     ScrubReport, Store, StoreEvent, Upkeep, Writes, prefix_end, prelude,
 };
 pub use dram::{Dram, DramConfig};

@@ -29,8 +29,8 @@ use timestone_types::{
 
 use crate::api::{
     AsOf, Count, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest, LatestLookup, Lookup,
-    PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit, StoreEvent, Upkeep,
-    Writes,
+    PromisedPuts, PutSize, PutsInMemory, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit,
+    StoreEvent, Upkeep, Writes,
 };
 use crate::dram::Dram;
 use crate::error::StoreError;
@@ -484,7 +484,7 @@ impl Writes for Stores {
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
         self.assert_sound();
-        let (mut in_memory_puts, dram) = (PromisedPuts::default(), &mut self.dram);
+        let mut in_memory_puts = PutsInMemory::default();
         let (frugal_puts, places) = (&mut self.frugal_puts, self.places.as_ref());
         let mut on_flash = puts
             .map(|put| {
@@ -494,7 +494,7 @@ impl Writes for Stores {
             .filter(|put| {
                 if put.keyspace.is_in_memory() {
                     in_memory_puts.count += 1;
-                    in_memory_puts.bytes += dram.most_bytes(*put);
+                    in_memory_puts.bytes += Dram::most_bytes(*put);
                 } else if put.keyspace.is_frugal() {
                     frugal_puts.push(*put);
                 } else {
@@ -521,7 +521,7 @@ impl Writes for Stores {
         frugal_puts.clear();
         self.frugal_puts = frugal_puts;
         frugal?;
-        self.dram.admit_puts(in_memory_puts, promised)
+        self.dram.admit_puts(in_memory_puts, promised.in_memory)
     }
 }
 
@@ -703,7 +703,9 @@ impl Figures for Stores {
     }
 
     fn is_full(&self) -> bool {
-        self.flash.is_full() || self.frugal.get().is_some_and(Skimpy::is_full)
+        self.flash.is_full()
+            || self.frugal.get().is_some_and(Skimpy::is_full)
+            || (self.uses_dram && self.dram.is_full())
     }
 
     fn growth_error(&self) -> Option<&str> {

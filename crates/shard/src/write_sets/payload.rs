@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use timestone_store::{KeyRange, PromisedPuts};
+use timestone_store::{KeyRange, PromisedPuts, PutsInMemory};
 use timestone_types::{HashedKey, KeyspaceId, ShardId, Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 use timestone_wire::{PrepareBody, WriteEntry, WriteKind};
@@ -32,6 +32,8 @@ pub(crate) struct Payload {
     pub(crate) batch: Option<BatchNumber>,
     /// Whether any of its keys are among those in order.
     is_in_order: bool,
+    /// Its writes to keyspaces in memory.
+    in_memory: PutsInMemory,
 }
 
 /// Payloads by transaction, with a free list so that the steady state allocates nothing.
@@ -64,6 +66,7 @@ impl Payloads {
         let payload = self.open(txn, begin, single, participants, (size, keys));
         payload.body.clear();
         body.append_writes(&mut payload.body);
+        self.note_in_memory(txn, keys);
         self.put_in_order(txn);
         self.by_txn.entry(txn).or_default()
     }
@@ -80,6 +83,7 @@ impl Payloads {
         let size = (body.len(), PrepareBody::write_count(body) as usize);
         let payload = self.open(txn, begin, true, participants, (size, keys));
         std::mem::swap(&mut payload.body, body);
+        self.note_in_memory(txn, keys);
         self.put_in_order(txn);
         debug_assert!(self.by_txn.contains_key(&txn), "it is kept");
     }
@@ -107,6 +111,30 @@ impl Payloads {
         payload.begin = begin;
         payload.single = single;
         payload
+    }
+
+    /// Counts what a payload writes to keyspaces in memory, in place of what it wrote there in an earlier
+    /// round.
+    #[inline]
+    fn note_in_memory(&mut self, txn: TxnId, keys: &[HashedKey]) {
+        let is_on_flash = |key: &HashedKey| !key.keyspace.is_in_memory();
+        let writes_none = !keys.is_empty() && keys.iter().all(is_on_flash);
+        if writes_none && self.sum.in_memory.count == 0 {
+            return;
+        }
+        let Some(payload) = self.by_txn.get_mut(&txn) else { return };
+        let mut now = PutsInMemory::default();
+        if !writes_none {
+            let body = PrepareBody::parse(&payload.body).ok();
+            let writes = body.into_iter().flat_map(|body| body.writes());
+            for write in writes.filter(|write| write.keyspace.is_in_memory()) {
+                now.add(write.keyspace, write.key.len(), write.value.len());
+            }
+        }
+        let before = std::mem::replace(&mut payload.in_memory, now);
+        let sum = &mut self.sum.in_memory;
+        (sum.count, sum.bytes) =
+            (sum.count + now.count - before.count, sum.bytes + now.bytes - before.bytes);
     }
 
     /// Notes what a payload writes to keyspaces whose keys are in order. Every round of a transaction writes
@@ -159,6 +187,8 @@ impl Payloads {
         let payload = self.by_txn.remove(&txn)?;
         self.sum.bytes -= payload.body.len() as u64;
         self.sum.count -= u64::from(PrepareBody::write_count(&payload.body));
+        self.sum.in_memory.count -= payload.in_memory.count;
+        self.sum.in_memory.bytes -= payload.in_memory.bytes;
         if payload.is_in_order {
             for write in keys_in_order(&payload.body) {
                 self.in_order.remove(&(write.keyspace, write.key.to_vec(), txn));
@@ -179,6 +209,7 @@ impl Payloads {
     /// Takes back what was taken out, for its memory.
     pub(crate) fn recycle(&mut self, mut payload: Payload) {
         (payload.commit, payload.batch, payload.is_in_order) = (Timestamp::ZERO, None, false);
+        payload.in_memory = PutsInMemory::default();
         payload.body.clear();
         if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
             self.free.push(payload);
@@ -269,6 +300,45 @@ mod tests {
         assert_eq!((payloads.len(), payloads.bytes()), (2, 200));
         keep(&mut payloads, txn(5), 37);
         assert_eq!(payloads.bytes(), 237);
+    }
+
+    #[test]
+    fn what_is_promised_in_memory_is_counted_apart() {
+        let txn = |n| TxnId::new(ClientId::new(1), Sequence::new(n));
+        let mut payloads = Payloads::default();
+        let keep = |payloads: &mut Payloads, n, keyspace: KeyspaceId, value: &[u8]| {
+            let (kind, expires_at, key) = (WriteKind::Put, Expiry::NEVER, &b"key"[..]);
+            let mut body = Vec::new();
+            PrepareBody::of_one_write(
+                &WriteEntry { keyspace, kind, expires_at, key, value },
+                &mut body,
+            );
+            let key = HashedKey::new(timestone_types::HashSeed::default(), keyspace, key);
+            let keys = [key];
+            // Those of earlier runs have no hashed keys.
+            let keys = if n % 2 == 0 { &keys[..] } else { &[] };
+            let body = PrepareBody::parse(&body).unwrap();
+            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], (body, keys));
+        };
+        let (flash, memory) = (KeyspaceId::numbered(3, false), KeyspaceId::numbered(4, true));
+        let told = |payloads: &Payloads| {
+            let PutsInMemory { count, bytes } = payloads.puts().in_memory;
+            (count, bytes)
+        };
+        for n in [0, 1] {
+            keep(&mut payloads, n, flash, &[7; 100]);
+        }
+        assert_eq!(told(&payloads), (0, 0));
+        keep(&mut payloads, 2, memory, &[7; 100]);
+        keep(&mut payloads, 3, memory.ordered(), &[7; 10]);
+        assert_eq!(told(&payloads), (2, 103 + 16), "a key in order is there twice");
+        keep(&mut payloads, 2, memory, &[7; 50]);
+        assert_eq!(told(&payloads), (2, 53 + 16), "a further round takes its place");
+        payloads.forget(txn(2));
+        assert_eq!(told(&payloads), (1, 16));
+        keep(&mut payloads, 4, flash, &[7; 1]);
+        (0..5).for_each(|n| payloads.forget(txn(n)));
+        assert_eq!(payloads.puts(), PromisedPuts::default());
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use found::{
 pub use reads::{KeysAhead, Reads};
 pub use timestone_types::{Direction, KeyRange, prefix_end};
 pub use upkeep::Upkeep;
-pub use writes::{PromisedPuts, PutSize, Writes};
+pub use writes::{PromisedPuts, PutSize, PutsInMemory, Writes};
 
 /// A multi-version store of one shard: all parts of the interface. See the module for what the
 /// caller promises.

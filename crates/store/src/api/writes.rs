@@ -20,6 +20,27 @@ pub struct PromisedPuts {
     pub count: u64,
     /// Bytes of their keys and values, at most.
     pub bytes: u64,
+    /// Those of them for keyspaces in memory.
+    pub in_memory: PutsInMemory,
+}
+
+/// Puts that a store in memory is to have room for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct PutsInMemory {
+    /// How many there are.
+    pub count: u64,
+    /// Bytes of their keys and values; of keys that are in order twice, for so often they are there.
+    pub bytes: u64,
+}
+
+impl PutsInMemory {
+    /// Counts one more.
+    #[inline]
+    pub fn add(&mut self, keyspace: KeyspaceId, key_bytes: usize, value_bytes: usize) {
+        let in_order = if keyspace.is_ordered() { key_bytes } else { 0 };
+        self.count += 1;
+        self.bytes += (key_bytes + value_bytes + in_order) as u64;
+    }
 }
 
 /// Versions, tombstones and fences, and the admission of those that are still to come.

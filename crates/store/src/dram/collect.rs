@@ -52,14 +52,16 @@ impl Collector {
 
     /// Does some of what is due.
     pub(super) fn pump(&mut self, now: Timestamp, marks: &Watermarks, spaces: &mut Spaces) {
-        for _ in 0..ITEMS_AT_ONCE {
-            let (_, keyspace, hash) = match next(&mut self.due, marks.watermark()) {
-                Some(item) => item,
-                None => match next(&mut self.tombstones, marks.tombstone_floor()) {
-                    Some(item) => item,
-                    None => break,
-                },
+        let (watermark, floor) = (marks.watermark(), marks.tombstone_floor());
+        for turn in 0..ITEMS_AT_ONCE {
+            let (due, tombstones) = (&mut self.due, &mut self.tombstones);
+            // In turns, so that neither waits for the end of the other.
+            let item = if turn % 2 == 0 {
+                next(due, watermark).or_else(|| next(tombstones, floor))
+            } else {
+                next(tombstones, floor).or_else(|| next(due, watermark))
             };
+            let Some((_, keyspace, hash)) = item else { break };
             let Some(space) = spaces.get_mut(keyspace) else { continue };
             let by = marks.collected(space);
             if let Some(at) = space.collect(hash, &by) {
@@ -116,4 +118,39 @@ fn next(queue: &mut BinaryHeap<Item>, until: Timestamp) -> Option<(Timestamp, Ke
         debug_assert!(queue.peek().is_none_or(|Reverse(rest)| *rest >= item), "the first is due");
         item
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, Version};
+
+    use super::super::{Dram, DramConfig};
+    use super::*;
+    use crate::api::prelude::*;
+
+    #[test]
+    fn tombstones_go_while_more_versions_are_due_than_a_pump_takes() {
+        let mut store = Dram::new(DramConfig { seed: HashSeed(7), memory_bytes: 64 << 20 });
+        let space = KeyspaceId::DEFAULT;
+        let version = |nanos| Version::new(Timestamp::from_nanos(nanos), ClientId::new(1));
+        for n in 0..100u32 {
+            let name = (n + 10_000).to_be_bytes();
+            let key = KeyRef::new(store.seed(), space, &name);
+            store.put(key, version(1), b"v", Expiry::NEVER).expect("put");
+            store.delete(key, version(2)).expect("deleted");
+        }
+        let mut events = Vec::new();
+        for round in 3..30u64 {
+            for n in 0..2 * ITEMS_AT_ONCE as u32 {
+                let name = n.to_be_bytes();
+                let key = KeyRef::new(store.seed(), space, &name);
+                store.put(key, version(round), b"v", Expiry::NEVER).expect("put");
+            }
+            store.advance_watermark(Timestamp::from_nanos(round));
+            store.advance_replay_floor(Timestamp::from_nanos(round));
+            store.pump(Timestamp::from_nanos(round), &mut events);
+        }
+        let keys = store.figures().get(crate::api::Figure::Keys);
+        assert_eq!(keys, 2 * ITEMS_AT_ONCE as u64, "the deleted ones are gone");
+    }
 }

@@ -8,14 +8,13 @@
 //! Invariants: `table_bytes` is at or above what the keyspaces take, so that what an admission
 //! counted on finds room; every key in a table has a version.
 
-use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::chain::{Added, Entry, Stored};
 use super::collect::Collector;
 use super::space::{Space, Spaces};
 use super::watermarks::Watermarks;
-use crate::api::PromisedPuts;
+use crate::api::PutsInMemory;
 use crate::error::StoreError;
 
 /// One byte in this many is kept back from admissions: for tables that grow, and for writes that
@@ -29,21 +28,26 @@ pub(super) struct Contents {
     /// Bytes of the keyspaces.
     table_bytes: u64,
     limit_bytes: u64,
-    /// Some keyspace keeps its keys in order, or is going to.
-    expects_order: bool,
 }
 
 impl Contents {
     /// Nothing, which may take so many bytes.
     pub(super) fn new(limit_bytes: u64) -> Self {
         let (spaces, collector) = (Spaces::default(), Collector::default());
-        Self { spaces, collector, table_bytes: 0, limit_bytes, expects_order: false }
+        Self { spaces, collector, table_bytes: 0, limit_bytes }
     }
 
-    /// What holds between calls.
-    #[inline]
+    /// What holds between turns.
     pub(super) fn assert_sound(&self) {
         self.spaces.iter().for_each(Space::assert_sound);
+    }
+
+    /// What holds of one keyspace between calls: to look at all of them for each would cost more than the call.
+    #[inline]
+    pub(super) fn assert_sound_in(&self, keyspace: KeyspaceId) {
+        if cfg!(debug_assertions) {
+            self.get(keyspace).into_iter().for_each(Space::assert_sound);
+        }
     }
 
     /// A keyspace that is there.
@@ -72,11 +76,6 @@ impl Contents {
         StoreError::MemoryFull { used_bytes: self.bytes(), limit_bytes: self.limit_bytes }
     }
 
-    /// Some keyspace keeps its keys in order, or is going to.
-    pub(super) const fn expect_order(&mut self) {
-        self.expects_order = true;
-    }
-
     /// Whether a version finds room, of so many bytes of key and value.
     #[inline]
     pub(super) fn has_room(&self, bytes: usize) -> bool {
@@ -87,22 +86,19 @@ impl Contents {
     /// entry beside its bytes, whether it is wanted now or promised already.
     pub(super) fn admit(
         &self,
-        wanted: PromisedPuts,
-        promised: PromisedPuts,
+        wanted: PutsInMemory,
+        promised: PutsInMemory,
     ) -> Result<(), StoreError> {
         let limit = self.limit_bytes - self.limit_bytes / MARGIN_DIVISOR;
         let entries = (wanted.count + promised.count) * Entry::bytes_for(0) as u64;
-        // What was promised may be for a keyspace in order, where keys are there twice.
-        let keys = promised.count.saturating_mul(MAX_KEY_BYTES as u64).min(promised.bytes);
-        let twice = if self.expects_order { keys } else { 0 };
-        let taken = self.bytes() + wanted.bytes + promised.bytes + twice + entries;
+        let taken = self.bytes() + wanted.bytes + promised.bytes + entries;
         if wanted.count > 0 && taken > limit { Err(self.full()) } else { Ok(()) }
     }
 
     /// Adds a version; false when it is there already, or a fence that the watermark has passed
     /// hides it.
     pub(super) fn add(&mut self, key: KeyRef<'_>, stored: Stored, marks: &Watermarks) -> bool {
-        self.assert_sound();
+        self.assert_sound_in(key.keyspace);
         let (space, made_bytes) = self.spaces.ensure(key.keyspace, marks.lost());
         self.table_bytes += made_bytes as u64;
         let by = marks.collected(space);
@@ -171,9 +167,9 @@ mod tests {
     #[test]
     fn what_is_admitted_finds_room() {
         let (mut contents, marks) = (Contents::new(1 << 20), Watermarks::new());
-        let put = PromisedPuts { count: 1, bytes: 1001 };
+        let put = PutsInMemory { count: 1, bytes: 1001 };
         let mut count: u16 = 0;
-        while contents.admit(put, PromisedPuts::default()).is_ok() {
+        while contents.admit(put, PutsInMemory::default()).is_ok() {
             assert!(contents.has_room(1001), "put {count}");
             let bytes = count.to_be_bytes();
             let key = KeyRef::new(HashSeed(1), KeyspaceId::DEFAULT, &bytes);
@@ -185,6 +181,6 @@ mod tests {
         }
         assert!(count > 700, "most of the memory is used: {count}");
         assert!(contents.bytes() < contents.limit_bytes());
-        assert!(contents.admit(PromisedPuts::default(), put).is_ok(), "nothing is wanted");
+        assert!(contents.admit(PutsInMemory::default(), put).is_ok(), "nothing is wanted");
     }
 }

@@ -41,8 +41,8 @@ use timestone_types::{
 
 use crate::api::{
     AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyRange, KeysAhead, Latest,
-    Lookup, PromisedPuts, PutSize, RangeCheck, ReadToken, Reads, ScanCursor, ScanLimit,
-    ScrubReport, StoreEvent, Upkeep, Writes, check_order,
+    Lookup, PromisedPuts, PutSize, PutsInMemory, RangeCheck, ReadToken, Reads, ScanCursor,
+    ScanLimit, ScrubReport, StoreEvent, Upkeep, Writes, check_order,
 };
 use crate::error::StoreError;
 use chain::Stored;
@@ -160,8 +160,8 @@ impl Dram {
     /// [`StoreError::MemoryFull`].
     pub fn admit_puts(
         &self,
-        wanted: PromisedPuts,
-        promised: PromisedPuts,
+        wanted: PutsInMemory,
+        promised: PutsInMemory,
     ) -> Result<(), StoreError> {
         self.contents.admit(wanted, promised)
     }
@@ -169,13 +169,10 @@ impl Dram {
     /// Bytes of key and value of a put, as they count in an admission: keys that are in order are
     /// there twice.
     #[inline]
-    pub(crate) fn most_bytes(&mut self, put: PutSize) -> u64 {
+    pub(crate) fn most_bytes(put: PutSize) -> u64 {
         let bytes = put.bytes as u64;
-        if !put.keyspace.is_ordered() {
-            return bytes;
-        }
-        self.contents.expect_order();
-        bytes + bytes.min(MAX_KEY_BYTES as u64)
+        let in_order = if put.keyspace.is_ordered() { bytes.min(MAX_KEY_BYTES as u64) } else { 0 };
+        bytes + in_order
     }
 
     /// Whether something was put into it.
@@ -204,7 +201,7 @@ impl Dram {
         value: Option<&[u8]>,
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
-        self.contents.assert_sound();
+        self.contents.assert_sound_in(key.keyspace);
         self.may_write(version)?;
         if key.bytes.len() > MAX_KEY_BYTES {
             return Err(StoreError::KeyTooLong { bytes: key.bytes.len(), limit: MAX_KEY_BYTES });
@@ -253,7 +250,7 @@ impl Reads for Dram {
         at: Timestamp,
         judged: Timestamp,
     ) -> Result<Lookup<'_>, StoreError> {
-        self.contents.assert_sound();
+        self.contents.assert_sound_in(key.keyspace);
         self.marks.check_age(at)?;
         self.counted.gets += 1;
         let absent = |version| Lookup::Absent { version, expires_at: Expiry::NEVER };
@@ -286,7 +283,7 @@ impl Reads for Dram {
     }
 
     fn latest_in_memory(&self, key: KeyRef<'_>) -> Option<Latest> {
-        self.contents.assert_sound();
+        self.contents.assert_sound_in(key.keyspace);
         let nothing = |version| Latest { version, absent: true, may_expire: false };
         let Some(space) = self.contents.get(key.keyspace) else {
             return Some(nothing(self.marks.lost()));
@@ -399,12 +396,10 @@ impl Writes for Dram {
         value: &[u8],
         expires_at: Expiry,
     ) -> Result<(), StoreError> {
-        self.contents.assert_sound();
         self.write(key, version, Some(value), expires_at)
     }
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
-        self.contents.assert_sound();
         if is_planted!(ForgottenDeletes) && key.hash.0.is_multiple_of(2) {
             return Ok(());
         }
@@ -425,12 +420,14 @@ impl Writes for Dram {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
-        self.contents.assert_sound();
-        let sum = |sum: PromisedPuts, put: PutSize| PromisedPuts {
+        let sum = |sum: PutsInMemory, put: PutSize| PutsInMemory {
             count: sum.count + 1,
-            bytes: sum.bytes + self.most_bytes(put),
+            bytes: sum.bytes + Self::most_bytes(put),
         };
-        let wanted = puts.fold(PromisedPuts::default(), sum);
+        let wanted = puts.fold(PutsInMemory::default(), sum);
+        // All that was promised is for this store, and may be in order.
+        let twice = promised.count.saturating_mul(MAX_KEY_BYTES as u64).min(promised.bytes);
+        let promised = PutsInMemory { count: promised.count, bytes: promised.bytes + twice };
         self.admit_puts(wanted, promised)
     }
 }
@@ -557,6 +554,6 @@ impl Figures for Dram {
 
     fn is_full(&self) -> bool {
         let bytes = self.contents.limit_bytes() / FULL_DIVISOR;
-        self.admit_puts(PromisedPuts { count: 1, bytes }, PromisedPuts::default()).is_err()
+        self.admit_puts(PutsInMemory { count: 1, bytes }, PutsInMemory::default()).is_err()
     }
 }

@@ -6,8 +6,8 @@ use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
     AsOf, Count, Direction, Figure, Ftl, FtlConfig, KeyList, KeyRange, Latest, LatestLookup,
-    Lookup, Mftl, MftlConfig, PromisedPuts, PutSize, RangeCheck, RangeList, ReadOutcome, ReadToken,
-    RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
+    Lookup, Mftl, MftlConfig, PromisedPuts, PutSize, PutsInMemory, RangeCheck, RangeList,
+    ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, StoreError, StoreEvent,
 };
 use timestone_types::{
     ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
@@ -192,7 +192,12 @@ impl<S: Store> Driver<S> {
     /// Whether a put of so many bytes would be admitted after so many promised ones of its size.
     pub(crate) fn admit(&mut self, bytes: usize, promised: usize) -> Result<(), StoreError> {
         let put = PutSize { keyspace: self.space, bytes };
-        let promised = PromisedPuts { count: promised as u64, bytes: (promised * bytes) as u64 };
+        let (count, bytes_of_all) = (promised as u64, (promised * bytes) as u64);
+        let mut in_memory = PutsInMemory::default();
+        for _ in 0..promised * usize::from(self.space.is_in_memory()) {
+            in_memory.add(self.space, bytes, 0);
+        }
+        let promised = PromisedPuts { count, bytes: bytes_of_all, in_memory };
         self.store.admit(&mut core::iter::once(put), promised)
     }
 

@@ -9,7 +9,8 @@ use timestone_flash::MemoryMedia;
 use timestone_store::prelude::*;
 use timestone_store::{
     AsOf, Capabilities, Dram, Figure, KeyspacePlace, Lookup, Mftl, MftlConfig, OpenFrugal, Opening,
-    Places, RangeCheck, ReadToken, ScanCursor, ScanLimit, Skimpy, SkimpyConfig, StoreError, Stores,
+    Places, PromisedPuts, PutSize, PutsInMemory, RangeCheck, ReadToken, ScanCursor, ScanLimit,
+    Skimpy, SkimpyConfig, StoreError, Stores,
 };
 use timestone_types::{KeyRange, KeyspaceId, Timestamp, Version};
 
@@ -436,4 +437,43 @@ fn room_is_admitted_by_the_device_that_has_to_have_it() {
         driver.store.get_in_memory(driver.key(SPACE, b"k"), at(20), at(20)),
         Ok(Lookup::Present { .. })
     ));
+}
+/// A keyspace in memory whose keys are in order.
+const IN_MEMORY: KeyspaceId = KeyspaceId::numbered(9, true).ordered();
+
+fn in_memory() -> Driver<Stores> {
+    let mut driver = Driver::new(Devices::new(0).open());
+    driver.store.recovered(Timestamp::ZERO);
+    driver.space = IN_MEMORY;
+    driver
+}
+
+#[test]
+fn promises_for_flash_take_no_room_in_memory() {
+    let mut driver = in_memory();
+    driver.put(b"key", 10, &[7; 1000]);
+    let limit = driver.figure(Figure::DramLimitBytes);
+    let put = PutSize { keyspace: IN_MEMORY, bytes: 1000 };
+    let mut admit = |promised| driver.store.admit(&mut core::iter::once(put), promised).is_ok();
+    let mut promised =
+        PromisedPuts { count: 1000, bytes: 2 * limit, in_memory: PutsInMemory::default() };
+    assert!(admit(promised), "these are for flash");
+    (0..1000).for_each(|_| promised.in_memory.add(IN_MEMORY, 10, limit as usize / 2000));
+    assert!(admit(promised), "their values are there once");
+    (0..1000).for_each(|_| promised.in_memory.add(IN_MEMORY, 10, limit as usize / 2000));
+    assert!(!admit(promised), "there is no room for all of them");
+}
+
+#[test]
+fn a_full_memory_is_told() {
+    let mut driver = in_memory();
+    assert!(!driver.store.is_full());
+    for n in 0..1000u64 {
+        if let Err(error) = driver.try_put(&n.to_be_bytes(), 10, &vec![7; 1 << 20]) {
+            assert!(matches!(error, StoreError::MemoryFull { .. }), "{error}");
+            assert!(n > 10 && driver.store.is_full());
+            return;
+        }
+    }
+    panic!("there is room for 1 GB");
 }

@@ -55,7 +55,6 @@ impl FreeBlocks {
 
     /// A block holds nothing, but must be erased before use.
     pub(super) fn add_dirty(&mut self, block: BlockId) {
-        debug_assert!(!self.dirty.contains(&block));
         self.dirty.push(block);
     }
 

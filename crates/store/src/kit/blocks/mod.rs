@@ -189,7 +189,12 @@ impl Blocks {
 
     /// A block holds nothing, but must be erased before use.
     pub(crate) fn set_dirty(&mut self, block: BlockId) {
-        assert_eq!(self.get(block).readers, 0, "what is read is not cleaned");
+        let entry = self.get(block);
+        assert_eq!(entry.readers, 0, "what is read is not cleaned");
+        assert!(
+            !matches!(entry.state, BlockState::Dirty | BlockState::Free),
+            "a block is in doubt once"
+        );
         self.get_mut(block).state = BlockState::Dirty;
         self.free.add_dirty(block);
     }
