@@ -5,7 +5,8 @@
 //!           ├─ cache               records that may be dropped at any time; at most half
 //!           ├─ beside              indexes, page buffers, access records: what the cache leaves of
 //!           │                      that half, at most a quarter of all else
-//!           └─ buffers ─┬─ answers that nobody has read yet       2/5
+//!           └─ buffers ─┬─ answers that nobody has read yet       7/20
+//!                       ├─ large values on their way from a device 1/20, two copies: put together, in the pages that were read
 //!                       ├─ input, three copies of it              3/10: in a connection, in the gateway, on its way to a shard
 //!                       └─ promised writes, four copies of them   3/10: at the shard, in the log, in the log's blocks, in the store
 //! ```
@@ -30,6 +31,9 @@ const INPUT_COPIES: u64 = 3;
 /// Copies of a promised write set that may exist at once.
 const WRITE_COPIES: u64 = 4;
 
+/// Copies of a large value that is put together: itself, and the pages that have it.
+const ASSEMBLED_COPIES: u64 = 2;
+
 /// The part of an embedded store's memory that its buffers have at least.
 const EMBEDDED_BUFFERS: u64 = 16;
 
@@ -52,6 +56,8 @@ pub(crate) struct Budget {
     pub(crate) input: u64,
     pub(crate) writes: u64,
     pub(crate) output: u64,
+    /// Large values that are put together from their pages.
+    pub(crate) assembled: u64,
 }
 
 impl Budget {
@@ -68,15 +74,16 @@ impl Budget {
         let rest = total - cache - base;
         let beside = (total / 2).saturating_sub(cache).min(rest / 4);
         let buffers = rest - beside;
-        let share = |tenths: u64, copies: u64| buffers / 10 * tenths / copies;
+        let share = |twentieths: u64, copies: u64| buffers / 20 * twentieths / copies;
         Self {
             total,
             cache,
             beside,
             page_buffers: total / PAGE_BUFFERS,
-            input: share(3, INPUT_COPIES),
-            writes: share(3, WRITE_COPIES),
-            output: share(4, 1),
+            input: share(6, INPUT_COPIES),
+            writes: share(6, WRITE_COPIES),
+            output: share(7, 1),
+            assembled: share(1, ASSEMBLED_COPIES),
         }
     }
 
@@ -99,6 +106,13 @@ impl Budget {
 mod tests {
     use super::*;
 
+    fn copies_of(budget: &Budget) -> u64 {
+        INPUT_COPIES * budget.input
+            + WRITE_COPIES * budget.writes
+            + budget.output
+            + ASSEMBLED_COPIES * budget.assembled
+    }
+
     #[test]
     fn the_shares_and_their_copies_are_within_the_total() {
         for (memory, cache) in
@@ -107,8 +121,7 @@ mod tests {
             let mut config = ServerConfig::new("data".into());
             (config.sizes.memory_bytes, config.sizes.cache_bytes) = (Some(memory), cache);
             let budget = Budget::of(&config);
-            let copies = INPUT_COPIES * budget.input + WRITE_COPIES * budget.writes + budget.output;
-            let all = budget.cache + budget.beside + BASE_MEMORY_BYTES + copies;
+            let all = budget.cache + budget.beside + BASE_MEMORY_BYTES + copies_of(&budget);
             assert!(all <= budget.total, "{budget:?}");
             let roomy = cache < memory / 4;
             assert_eq!(budget.beside > 0, roomy, "{budget:?}");
@@ -127,8 +140,8 @@ mod tests {
             let mut config = ServerConfig::embedded("data".into());
             (config.sizes.memory_bytes, config.sizes.cache_bytes) = (Some(memory), memory.max(1));
             let budget = Budget::of(&config);
-            let copies = INPUT_COPIES * budget.input + WRITE_COPIES * budget.writes + budget.output;
-            let all = budget.cache + budget.beside + EMBEDDED_BASE_MEMORY_BYTES + copies;
+            let all =
+                budget.cache + budget.beside + EMBEDDED_BASE_MEMORY_BYTES + copies_of(&budget);
             assert!(all <= budget.total && budget.writes > 0, "{budget:?}");
             if memory > 0 {
                 assert!(budget.cache > budget.total * 7 / 10, "{budget:?}");

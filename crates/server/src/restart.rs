@@ -112,7 +112,7 @@ impl StoreOpener {
             beside_bytes: budget.beside / count,
             page_buffer_bytes: budget.page_buffers / count,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
-            assembled_bytes: (budget.output / 4 / count)
+            assembled_bytes: (budget.assembled / count)
                 .min(timestone_store::limits::MAX_ASSEMBLED_BYTES),
             packing_delay: tuning.packing_delay,
             partial_page_delay: tuning.partial_page_delay,
