@@ -27,6 +27,7 @@ use super::key_id::KeyId;
 use super::ledger::Held;
 use super::volume::Volume;
 use super::writer::StreamId;
+use crate::error::StoreError;
 use crate::layout::{
     Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
     write_part_header,
@@ -50,6 +51,19 @@ const _: () = assert!(
 pub(crate) fn max_value_bytes(geometry: Geometry) -> usize {
     let parts = (MAX_EXTENTS - 2) * geometry.pages_per_block as usize;
     (parts * PART_PAYLOAD).saturating_sub(MAX_KEY_BYTES).min(MAX_VALUE_BYTES)
+}
+
+/// Whether blocks of this size may hold a put of so many bytes of key and value: what is promised must not
+/// be refused for good.
+///
+/// # Errors
+/// [`StoreError::ValueTooLarge`].
+pub(crate) fn check_put_size(geometry: Geometry, bytes: usize) -> Result<(), StoreError> {
+    let limit = max_value_bytes(geometry);
+    if limit < MAX_VALUE_BYTES && bytes > limit {
+        return Err(StoreError::ValueTooLarge { bytes, limit });
+    }
+    Ok(())
 }
 
 /// How a large record is cut.
@@ -366,6 +380,16 @@ impl Staging {
         self.staged().any(|staged| staged.ordinal.is_none() && staged.written > 0)
     }
 
+    /// Whether something may be written between the parts of a value that is half written: each time splits
+    /// an extent, and its head has room for so many.
+    pub(crate) fn may_be_split(&self, geometry: Geometry) -> bool {
+        let is_half = |staged: &&Staged| staged.ordinal.is_none() && staged.written > 0;
+        self.staged().filter(is_half).all(|staged| {
+            let blocks = (staged.cut.parts - staged.written).div_ceil(geometry.pages_per_block);
+            staged.extents.len() + (blocks as usize) < MAX_EXTENTS
+        })
+    }
+
     /// Writes parts from place `at` of the order on, up to the first value whose head is due: that
     /// one leaves its slot until [`Self::put_back`] or [`Self::finish`].
     pub(crate) fn next_head(
@@ -443,7 +467,7 @@ impl Staging {
 pub(crate) mod tests {
     use timestone_types::ClientId;
 
-    use super::super::volume::tests::{run_until_idle, volume};
+    use super::super::volume::tests::{run_until_idle, volume, volume_of};
     use super::*;
 
     fn record(key: &[u8], value: &[u8]) -> (Record<'static>, Vec<u8>, Vec<u8>) {
@@ -533,6 +557,28 @@ pub(crate) mod tests {
         at = 0;
         let (_, first) = staging.next_head(&mut at, &mut budget, &mut volume).expect("due");
         assert_eq!(first.key, b"one");
+    }
+
+    #[test]
+    fn the_largest_value_has_no_more_extents_than_its_head_has_room_for() {
+        let (mut volume, mut staging) = (volume_of(600), Staging::new(16 << 20));
+        let bytes = max_value_bytes(volume.geometry());
+        accept(&mut staging, b"key", &vec![3; bytes], 1);
+        let (head, key, _) = record(b"key", b"");
+        let (mut between, mut at, mut budget) = (0, 0, 1);
+        while staging.staged().any(|staged| staged.ordinal.is_none()) {
+            assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none(), "parts first");
+            (at, budget) = (0, 1);
+            if staging.may_be_split(volume.geometry()) {
+                let record = Record { key: &key, ..head };
+                volume.append(StreamId::Large, &record, 77, 0).expect("there is room");
+                between += 1;
+            }
+            volume.flush_all();
+            run_until_idle(&mut volume);
+        }
+        let extents = staging.staged().map(|staged| staged.extents.len()).max();
+        assert!(extents <= Some(MAX_EXTENTS) && between > 0, "{extents:?} and {between} between");
     }
 
     #[test]

@@ -340,7 +340,7 @@ pub(crate) mod tests {
         volume_of(8)
     }
 
-    fn volume_of(initial_blocks: u32) -> Volume {
+    pub(crate) fn volume_of(initial_blocks: u32) -> Volume {
         let device = Box::new(MemoryDevice::new(MemoryConfig {
             pages_per_block: 4,
             initial_blocks,

@@ -28,6 +28,8 @@ pub(crate) struct Watermarks {
     /// What has expired by a later time is kept.
     expiry: Option<Timestamp>,
     without_log: bool,
+    /// What a deletion hides may come back, whatever the replay floor.
+    keeps_tombstones: bool,
 }
 
 impl Watermarks {
@@ -39,6 +41,7 @@ impl Watermarks {
             replay_floor: Timestamp::ZERO,
             expiry: None,
             without_log,
+            keeps_tombstones: false,
         }
     }
 
@@ -70,9 +73,15 @@ impl Watermarks {
         self.expiry = Some(t);
     }
 
-    /// No write at or below it arrives any more.
+    /// No write at or below it arrives any more, and deletions at or below it may be forgotten.
     pub(crate) fn replay_floor(&self) -> Timestamp {
-        self.replay_floor
+        if self.keeps_tombstones { Timestamp::ZERO } else { self.replay_floor }
+    }
+
+    /// No deletion is forgotten from now on: a block could not be read, and what they hide may be found
+    /// there at the next start.
+    pub(crate) fn keep_tombstones(&mut self) {
+        self.keeps_tombstones = true;
     }
 
     /// Whether a read at this time may be asked.

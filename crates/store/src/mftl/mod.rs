@@ -28,6 +28,7 @@ mod index;
 mod large;
 mod locate;
 mod order;
+mod outside;
 mod put;
 mod ranges;
 mod reads;
@@ -575,7 +576,7 @@ impl Writes for Mftl {
         if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
             return Err(StoreError::Busy);
         }
-        if put::has_room_for(puts, promised.bytes, room, volume, staging) {
+        if put::has_room_for(puts, promised.bytes, room, volume, staging)? {
             Ok(())
         } else {
             Err(room.none(&volume.blocks))

@@ -28,7 +28,7 @@ use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
 use crate::kit::cache::CacheKey;
 use crate::kit::room::Room;
-use crate::kit::staging::{Cut, Staging, max_value_bytes};
+use crate::kit::staging::{Cut, Staging, check_put_size, max_value_bytes};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::layout::{MAX_RECORD_BYTES, Record, RecordKind};
@@ -239,19 +239,23 @@ pub(super) fn write_fence(
 }
 
 /// Whether puts of these sizes find room, beside what was promised before. If not, it is asked for.
+///
+/// # Errors
+/// One of them never will.
 pub(super) fn has_room_for(
     puts: &mut dyn Iterator<Item = PutSize>,
     promised: u64,
     room: &mut Room,
     volume: &Volume,
     staging: &Staging,
-) -> bool {
+) -> Result<bool, StoreError> {
     // A promise must hold even if collection takes a block or two until it is kept, and however
     // badly its records pack.
     let margin = u64::from(PROMISE_MARGIN) * u64::from(volume.geometry().pages_per_block);
     let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
     let (mut small, mut values, mut large) = (0, 0, 0);
     for PutSize { bytes, .. } in puts {
+        check_put_size(volume.geometry(), bytes)?;
         if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
             values += 1;
             large += bytes as u64;
@@ -261,11 +265,11 @@ pub(super) fn has_room_for(
     }
     debug_assert!(large == 0 || values > 0, "large bytes are of large values");
     if values == 0 && small == 0 {
-        return true;
+        return Ok(true);
     }
-    if values == 0 {
+    Ok(if values == 0 {
         room.small(ahead + small, volume, staging)
     } else {
         room.large(values, ahead + small + large, volume, staging)
-    }
+    })
 }

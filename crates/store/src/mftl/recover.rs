@@ -2,7 +2,7 @@
 //! programmed since.
 //!
 //! ```text
-//!   1 first page of every block ─► what it is, its generation
+//!   1 first pages of every block ─► what it is, its generation
 //!   2 checkpoints, newest first ─► marks, fences, index
 //!   3 scan: pages behind each block's mark (all pages without one)
 //!   4 block table; the device learns the write pointers
@@ -14,21 +14,23 @@
 //! Damaged records and pages are counted and skipped.
 //!
 //! What must not happen: a damaged page hides the pages behind it; a record below a fence, or the
-//! head of a large value whose parts are gone, comes back.
+//! head of a large value whose parts are gone, comes back; a block is erased that something is known
+//! of, or that could not be read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
-use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, is_planted};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
 use super::index::{Ahead, KeyId, Location, NODES_OF_PUT, Superseded};
 use super::locate::head_is_void;
+use super::outside::{OutsideKey, read_keys};
 use super::put::WriteCounts;
 use super::ranges::RangeReads;
-use super::reads::{For, PendingReads, Serving, Waiter};
+use super::reads::PendingReads;
 use super::space::{Fence, Space, Spaces, id_of_record};
 use super::walk::Walks;
 use super::{GetCounts, Mftl, MftlConfig, RecoveryReport};
@@ -53,10 +55,10 @@ const SCAN_PAGES: u32 = 64;
 const SCAN_DEPTH: usize = 16;
 /// Pages of records whose keys are fetched together: those of common size are some 60.
 const PAGES_AHEAD: u32 = 8;
-/// Values whose keys are read together.
-const KEYS_READ_TOGETHER: usize = 16;
 /// First pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
+/// How many of each block: a first page that is empty may be damage, where another one follows.
+const PROBED_PAGES: u32 = 2;
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,16 +77,8 @@ struct Invalid {
     index: u32,
     /// It is neither blank nor a sound page of an earlier life: something was, or is, there.
     unreadable: bool,
-}
-
-/// A key that is not in the head of its value.
-#[derive(Clone, Copy, Debug)]
-struct OutsideKey {
-    keyspace: KeyspaceId,
-    id: KeyId,
-    version: Version,
-    /// Where the head is.
-    page: PageId,
+    /// The device did not read it.
+    failed: bool,
 }
 
 struct Recovery {
@@ -95,6 +89,10 @@ struct Recovery {
     first: Vec<FirstPage>,
     /// Blocks in which the checkpoint's index has something.
     named: Vec<bool>,
+    /// Blocks in which the head of a large value that was found has its parts.
+    claimed: Vec<bool>,
+    /// A block could not be read, and is left alone.
+    has_unread: bool,
     blocks: Blocks,
     spaces: Spaces,
     sequence: u64,
@@ -132,6 +130,8 @@ pub(super) fn open(
         generations: (0..geometry.blocks).map(|block| device.generation(BlockId(block))).collect(),
         first: vec![FirstPage::Empty; geometry.blocks as usize],
         named: vec![false; geometry.blocks as usize],
+        claimed: vec![false; geometry.blocks as usize],
+        has_unread: false,
         blocks: Blocks::new(geometry),
         spaces: Spaces::default(),
         sequence: 0,
@@ -152,17 +152,17 @@ pub(super) fn open(
     sync(&mut *device)?;
     recovery.complete_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
-    let old: Vec<BlockId> = candidates
-        .values()
-        .flatten()
-        .map(|&(_, block)| block)
+    // Those whose first page is damaged as well, which are parts of none.
+    let old: Vec<BlockId> = (0..geometry.blocks)
+        .map(BlockId)
+        .filter(|block| recovery.first[block.0 as usize] == FirstPage::Page(PageKind::Checkpoint))
         .filter(|block| !complete.contains(block))
         .collect();
     Ok(recovery.finish(device, content.watermark, newest, complete, &old))
 }
 
 impl Recovery {
-    /// Looks at the first page of every block. Returns the blocks of checkpoints by number, with
+    /// Looks at the first pages of every block. Returns the blocks of checkpoints by number, with
     /// their first page's place.
     fn probe(
         &mut self,
@@ -170,14 +170,16 @@ impl Recovery {
     ) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
         let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
         let geometry = self.geometry;
+        let probed = PROBED_PAGES.min(geometry.pages_per_block);
         let jobs = (0..geometry.blocks)
             .map(BlockId)
             .filter(|&block| device.programmed(block) != Some(0))
-            .map(|block| (geometry.page(block, 0), 1))
+            .map(|block| (geometry.page(block, 0), probed))
             .collect();
         let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
             let block = geometry.block_of(page);
             let at = block.0 as usize;
+            let (bytes, behind) = bytes.split_at(PAGE_BYTES);
             self.first[at] = match (result, PageHeader::read(bytes)) {
                 (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
                 (Err(_), _) | (_, None) => FirstPage::Damaged,
@@ -209,6 +211,17 @@ impl Recovery {
                     }
                 }
             };
+            // A power cut may have kept that one by chance; or the first page is damaged.
+            if self.first[at] == FirstPage::Empty
+                && let Some(Ok(header)) = PageHeader::read(behind)
+                && header.store == self.config.store_id
+                && header.page.0 == page.0 + 1
+                && header.generation >= self.generations[at]
+                && !is_planted!(BelievesEmptyPages)
+            {
+                self.generations[at] = header.generation;
+                self.first[at] = FirstPage::Damaged;
+            }
             Ok(())
         })?;
         self.report.read_bytes += read;
@@ -415,7 +428,7 @@ impl Recovery {
                 space.index.add_dead(id, dead);
             }
         }
-        for &Invalid { block, index, unreadable } in &self.invalid {
+        for &Invalid { block, index, unreadable, .. } in &self.invalid {
             if index < self.pages[block as usize] {
                 self.blocks.add_hole(geometry.page(BlockId(block), index));
                 self.report.corrupt_pages += 1;
@@ -453,6 +466,7 @@ impl Recovery {
                     block: block.0,
                     index,
                     unreadable: !readable || !(earlier || blank),
+                    failed: !readable,
                 });
                 return Ok(());
             }
@@ -537,6 +551,8 @@ impl Recovery {
         }
         for extent in head.iter().flat_map(|head| &head.extents) {
             let home = self.geometry.block_of(extent.page);
+            // Parts are durable before their head is written.
+            self.claimed[home.0 as usize] = !is_planted!(BelievesEmptyPages);
             self.blocks.usage(home).found_parts(-i64::from(extent.pages));
         }
         if let Some(head) = &head {
@@ -592,19 +608,21 @@ impl Recovery {
     /// Completes the block table and tells the device where each block's write pointer is.
     fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
         assert_eq!(self.blocks.count(), self.geometry.blocks, "each block is in the table");
+        let failed: BTreeSet<u32> =
+            self.invalid.iter().filter(|page| page.failed).map(|page| page.block).collect();
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];
             if matches!(self.first[at], FirstPage::Page(PageKind::Checkpoint)) {
                 self.pages[at] = self.geometry.pages_per_block;
             }
-            if self.pages[at] == 0 && self.is_named(at) {
+            let fresh = device.programmed(block) == Some(0);
+            if self.pages[at] == 0 && (self.is_named(at) || (self.claimed[at] && !fresh)) {
                 // Nothing of it can be read: whoever looks for something there is told so.
                 self.pages[at] = self.geometry.pages_per_block;
                 self.report.corrupt_pages += u64::from(self.pages[at]);
             }
             let pages = self.pages[at];
-            let fresh = device.programmed(block) == Some(0);
             if device.programmed(block).is_none() {
                 device.observe(block, generation, pages)?;
             }
@@ -613,6 +631,11 @@ impl Recovery {
                 // erase before use.
                 if device.is_bad(block) {
                     self.blocks.quarantine(block);
+                } else if failed.contains(&number) {
+                    // The device may read it the next time.
+                    tracing::warn!(block = number, "a block cannot be read, and is set aside");
+                    self.blocks.quarantine(block);
+                    self.has_unread = true;
                 } else if fresh {
                     self.blocks.release(block, generation);
                 } else {
@@ -649,6 +672,9 @@ impl Recovery {
         let mut spaces = self.spaces;
         spaces.end_recovery();
         (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
+        if self.has_unread {
+            spaces.marks.keep_tombstones();
+        }
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
         let mut reads = PendingReads::new(config.assembled_bytes);
@@ -678,37 +704,6 @@ impl Recovery {
         tracing::debug!(?report, "store recovered");
         (store, report)
     }
-}
-
-/// Reads the keys that are not in the heads of their values, which only the orders of keys need.
-fn read_keys(store: &mut Mftl, outside: &[OutsideKey]) {
-    for few in outside.chunks(KEYS_READ_TOGETHER) {
-        for (number, key) in few.iter().enumerate() {
-            let &OutsideKey { keyspace, id, version, page, .. } = key;
-            let waiter = Waiter::keyless(For::Key(number), keyspace, id, version, page);
-            store.reads.wait(waiter, &mut store.kit.volume);
-        }
-        while store.reads.keys.len() < few.len() {
-            store.poll();
-            Serving::of(store).group_pages();
-            if store.reads.keys.len() < few.len() {
-                store.kit.volume.wait(Duration::from_millis(10));
-            }
-        }
-        // In the order in which they were found: the first one of an entry is no second key of it.
-        let mut keys = core::mem::take(&mut store.reads.keys);
-        keys.sort_unstable_by_key(|&(number, _)| number);
-        for (number, key) in keys {
-            let OutsideKey { keyspace, id, version, page } = few[number];
-            let Some(space) = store.spaces.get_mut(keyspace) else { continue };
-            match key {
-                Some(key) => space.note_key(id, &key, version.timestamp, true),
-                None => space.order.iter_mut().for_each(|order| order.lose(id, version, page)),
-            }
-        }
-    }
-    let orders = store.spaces.list.iter_mut().filter_map(|space| space.order.as_mut());
-    orders.for_each(|order| order.end_reading());
 }
 
 /// A checkpoint has a key in its order.
@@ -772,6 +767,8 @@ fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
+    use timestone_types::Version;
+
     use super::super::index::Spot;
     use super::*;
 

@@ -124,7 +124,7 @@ impl FailedBlocks {
         for failed in &mut self.list {
             failed.look(stay, core);
         }
-        let volume = &mut core.kit.volume;
+        let (before, volume) = (self.list.len(), &mut core.kit.volume);
         self.list.retain(|failed| {
             let is_done = failed.is_done(volume);
             if is_done {
@@ -133,6 +133,10 @@ impl FailedBlocks {
             }
             !is_done
         });
+        if self.list.len() < before {
+            // What they held counts as durable from here on.
+            core.spaces.marks.follow(&core.kit.volume.writer, &core.kit.staging);
+        }
     }
 }
 

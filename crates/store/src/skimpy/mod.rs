@@ -601,7 +601,7 @@ impl Writes for Skimpy {
         if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
             return Err(StoreError::Busy);
         }
-        if put::has_room_for(puts, promised.bytes, room, volume, staging) {
+        if put::has_room_for(puts, promised.bytes, room, volume, staging)? {
             Ok(())
         } else {
             Err(room.none(&volume.blocks))

@@ -16,7 +16,7 @@
 //! What must not happen: a damaged page hides what lies behind it; an incomplete new chain hides the
 //! old one; a pointer to a page that is gone is followed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
@@ -80,6 +80,8 @@ struct Invalid {
     block: u32,
     index: u32,
     unreadable: bool,
+    /// The device did not read it.
+    failed: bool,
 }
 
 /// A bucket while its chain is put together.
@@ -115,6 +117,10 @@ struct Recovery {
     copies: BTreeMap<u32, Vec<ChainCopies>>,
     sequence: u64,
     pages: Vec<u32>,
+    /// Blocks in which the head of a large value that was found has its parts.
+    claimed: Vec<bool>,
+    /// Blocks that could not be read: they are left alone, and what leads there is followed.
+    unread: BTreeSet<u32>,
     invalid: Vec<Invalid>,
     /// Pages with damaged records.
     scars: Vec<u32>,
@@ -149,6 +155,8 @@ pub(super) fn open(
         copies: BTreeMap::new(),
         sequence: 0,
         pages: vec![0; blocks],
+        claimed: vec![false; blocks],
+        unread: BTreeSet::new(),
         invalid: Vec::new(),
         scars: Vec::new(),
         records: 0,
@@ -166,7 +174,12 @@ pub(super) fn open(
     sync(&mut *device)?;
     recovery.complete_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
-    let all = candidates.values().flatten().copied();
+    // Those whose first page is damaged as well, which are parts of none.
+    let is_checkpoint = |block: &BlockId| {
+        let first = recovery.first[block.0 as usize];
+        matches!(first, FirstPage::Page(PageKind::Checkpoint))
+    };
+    let all = (0..geometry.blocks).map(BlockId).filter(is_checkpoint);
     let old: Vec<BlockId> = all.filter(|block| !complete.contains(block)).collect();
     Ok(recovery.finish(device, watermark, newest, complete, &old))
 }
@@ -232,8 +245,11 @@ impl Recovery {
         });
         let jobs: VecDeque<PageRange> =
             blocks.flat_map(|block| chunks(geometry, block, 0)).collect();
-        let mut found: Vec<(usize, PageHeader)> = Vec::new();
+        let (mut found, mut unread) = (Vec::<(usize, PageHeader)>::new(), BTreeSet::new());
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, _), result, bytes| {
+            if result.is_err() {
+                unread.insert(geometry.block_of(first).0);
+            }
             for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
                 let id = PageId(first.0 + offset as u32);
                 let at = geometry.block_of(id).0 as usize;
@@ -257,6 +273,9 @@ impl Recovery {
             self.order[at] = self.order[at].min(header.sequence);
             self.sequence = self.sequence.max(header.sequence);
         }
+        // Nobody knows where in the log these are: they are not scanned, also where that could be.
+        unread.retain(|&block| self.first[block as usize] == FirstPage::Damaged(None));
+        self.unread = unread;
         Ok(())
     }
 
@@ -397,7 +416,7 @@ impl Recovery {
             }
             let skipped =
                 matches!(self.first[at], FirstPage::Empty | FirstPage::Page(PageKind::Checkpoint));
-            if !skipped && from[at] < geometry.pages_per_block {
+            if !skipped && from[at] < geometry.pages_per_block && !self.unread.contains(&number) {
                 blocks.push(BlockId(number));
             }
         }
@@ -426,7 +445,7 @@ impl Recovery {
             }
         }
         self.blocks.unclaimed_parts_died();
-        for &Invalid { block, index, unreadable } in &self.invalid {
+        for &Invalid { block, index, unreadable, .. } in &self.invalid {
             if index < self.pages[block as usize] {
                 self.blocks.add_hole(geometry.page(BlockId(block), index));
                 self.report.corrupt_pages += 1;
@@ -454,8 +473,8 @@ impl Recovery {
                     header.page == page && header.generation < self.generations[at]
                 });
                 let blank = bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0));
-                let unreadable = !(earlier || blank);
-                self.invalid.push(Invalid { block: block.0, index, unreadable });
+                let (unreadable, failed) = (!(earlier || blank), bytes.is_none());
+                self.invalid.push(Invalid { block: block.0, index, unreadable, failed });
                 return Ok(());
             }
         };
@@ -504,6 +523,8 @@ impl Recovery {
             if !is_void(record, &self.blocks) {
                 for extent in &head.extents {
                     let home = self.geometry.block_of(extent.page);
+                    // Parts are durable before their head is written.
+                    self.claimed[home.0 as usize] = !is_planted!(BelievesEmptyPages);
                     self.blocks.usage(home).found_parts(-i64::from(extent.pages));
                 }
             }
@@ -580,14 +601,29 @@ impl Recovery {
 
     /// Completes the block table and tells the device where each block's write pointer is.
     fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+        let failed = self.invalid.iter().filter(|page| page.failed).map(|page| page.block);
+        let is_blank = |block: &u32| self.pages[*block as usize] == 0;
+        self.unread.extend(failed.filter(is_blank).collect::<Vec<u32>>());
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];
             if matches!(self.first[at], FirstPage::Page(PageKind::Checkpoint)) {
                 self.pages[at] = self.geometry.pages_per_block;
             }
-            let pages = self.pages[at];
             let fresh = device.programmed(block) == Some(0);
+            if self.pages[at] == 0 && self.claimed[at] && !fresh {
+                // Nothing of it can be read: whoever looks for something there is told so.
+                self.pages[at] = self.geometry.pages_per_block;
+                self.first[at] = FirstPage::Damaged(Some(PageKind::LargePart));
+                self.report.corrupt_pages += u64::from(self.pages[at]);
+            }
+            if self.unread.contains(&number) {
+                // The device may read it the next time.
+                tracing::warn!(block = number, "a block cannot be read, and is set aside");
+                self.pages[at] = self.geometry.pages_per_block;
+                self.report.corrupt_pages += u64::from(self.pages[at]);
+            }
+            let pages = self.pages[at];
             if device.programmed(block).is_none() {
                 device.observe(block, generation, pages)?;
             }
@@ -614,6 +650,9 @@ impl Recovery {
                 Some(PageKind::Records) | None => StreamId::Hot,
             };
             self.blocks.found_pages(block, stream, pages);
+            if self.unread.contains(&number) {
+                self.blocks.quarantine(block);
+            }
             // What was written before the restart is not written on.
             device.seal(block);
         }
@@ -671,9 +710,15 @@ impl Recovery {
             .map(BlockId)
             .filter(|&block| self.pages[block.0 as usize] > 0)
             .filter(|&block| self.blocks.get(block).stream == StreamId::Hot)
+            .filter(|block| !self.unread.contains(&block.0))
             .collect();
         log.sort_by_key(|block| self.order[block.0 as usize]);
         log.iter().for_each(|&block| buckets.begun(block, self.order[block.0 as usize]));
+        // Who is led there tries to read it.
+        self.unread.iter().for_each(|&block| buckets.begun(BlockId(block), 0));
+        if !self.unread.is_empty() {
+            spaces.marks.keep_tombstones();
+        }
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
         for &block in old {

@@ -152,6 +152,178 @@ fn a_block_that_is_taken_for_empty_is_found() {
     let found = std::panic::catch_unwind(|| with(Bug::BelievesEmptyPages, with_empty_first_pages));
     timestone_types::planted::set(None);
     assert!(found.is_err() || found.is_ok_and(|(fewer, _)| fewer < values), "of {values} values");
+    for behaviour in [
+        an_empty_first_page_hides_no_pages_behind_it,
+        a_block_with_parts_of_a_value_is_kept_whatever_it_looks_like,
+    ] {
+        let found = std::panic::catch_unwind(|| with(Bug::BelievesEmptyPages, behaviour));
+        timestone_types::planted::set(None);
+        assert!(found.is_err(), "the bug is not noticed");
+    }
+}
+
+/// A medium with small values and a large one, and their driver's end. No checkpoint.
+fn with_a_large_value() -> MemoryMedia {
+    let media = media(8, 120);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..100u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
+    }
+    driver.put(b"large", 10, &[7; 100_000]);
+    driver.sync();
+    media
+}
+
+fn is_blank(media: &MemoryMedia, page: PageId) -> bool {
+    media.page(page).is_none_or(|page| page.iter().all(|&byte| byte == 0))
+}
+
+#[test]
+fn an_empty_first_page_hides_no_pages_behind_it() {
+    let media = with_a_large_value();
+    let mut zeroed = 0;
+    for first in (0..120).map(|block| PageId(block * 8)) {
+        if is_blank(&media, first) || is_blank(&media, PageId(first.0 + 1)) {
+            continue;
+        }
+        let media = media.copy();
+        media.set_page(first, &[0; 4096]);
+        let (mut driver, report) = open(&media, config());
+        assert_eq!(report.corrupt_pages, 1, "{first}: {report:?}");
+        zeroed += 1;
+        for _ in 0..2 {
+            let found =
+                (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count();
+            assert!(found >= 93, "{first}: {found} of 100");
+            // Its head may have been in the page.
+            let large = driver.try_get_in(SPACE, b"large", 20);
+            assert!(
+                matches!(large, Ok(Got::Value(..)) | Err(StoreError::Corrupt { .. })),
+                "{first}: {large:?}"
+            );
+            // The store writes, and cleans what is in doubt.
+            for n in 0..400u64 {
+                driver.put(&(1000 + n).to_be_bytes(), 30, &[b'v'; 500]);
+                driver.pump();
+            }
+        }
+    }
+    assert!(zeroed > 4, "{zeroed} blocks");
+}
+
+#[test]
+fn a_block_with_parts_of_a_value_is_kept_whatever_it_looks_like() {
+    let media = with_a_large_value();
+    let mut damaged = 0;
+    for block in 0..120 {
+        let pages = || (block * 8..block * 8 + 8).map(PageId);
+        if pages().all(|page| is_blank(&media, page)) {
+            continue;
+        }
+        let media = media.copy();
+        pages().for_each(|page| media.set_page(page, &[0; 4096]));
+        let (mut driver, report) = open(&media, config());
+        let is_damaged = |driver: &mut Driver<Mftl>| {
+            matches!(driver.try_get_in(SPACE, b"large", 20), Err(StoreError::Corrupt { .. }))
+        };
+        if !is_damaged(&mut driver) {
+            continue;
+        }
+        damaged += 1;
+        assert!(report.met_damage(), "{report:?}");
+        for n in 0..2000u64 {
+            driver.put(&(n % 100).to_be_bytes(), 30 + n, &[b'v'; 500]);
+            driver.store.advance_watermark(at(20));
+            driver.pump();
+        }
+        assert!(is_damaged(&mut driver), "block {block}: it is still known");
+    }
+    assert!(damaged > 2, "{damaged} blocks");
+}
+
+/// A device that fails to read a block when it is opened may read it the next time.
+#[test]
+fn a_block_whose_reads_all_failed_once_is_not_erased() {
+    let media = media(8, 40);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..100u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
+    }
+    driver.sync();
+    drop(driver);
+    let found = |driver: &mut Driver<Mftl>| {
+        (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count()
+    };
+    let mut missing = 0;
+    for (probe, scan) in (1..=12u32).flat_map(|probe| (41..=46).map(move |scan| (probe, scan))) {
+        let (probe, deletes) = (probe.div_ceil(2), probe % 2 == 0);
+        let media = media.copy();
+        media.inject(Fault::Fail { kind: OpKind::Read, nth: probe });
+        media.inject(Fault::Fail { kind: OpKind::Read, nth: scan });
+        let (mut driver, report) = open(&media, config());
+        media.clear_faults();
+        if found(&mut driver) == 100 {
+            continue;
+        }
+        missing += 1;
+        assert!(report.met_damage(), "{report:?}");
+        let time = 1 << 20;
+        if deletes {
+            (0..100u64).for_each(|n| driver.delete(&n.to_be_bytes(), 40));
+            driver.store.advance_watermark(at(time));
+            driver.store.advance_replay_floor(at(time));
+        }
+        for n in 0..if deletes { 3000 } else { 600u64 } {
+            driver.put(&(1000 + n % 30).to_be_bytes(), 50 + n, &[b'v'; 500]);
+            driver.pump();
+        }
+        driver.sync();
+        drop(driver);
+        let (mut driver, _) = open(&media, config());
+        if deletes {
+            let back = (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), time).is_some());
+            assert_eq!(back.count(), 0, "deleted keys are back: reads {probe} and {scan}");
+        } else {
+            assert_eq!(found(&mut driver), 100, "reads {probe} and {scan}");
+        }
+    }
+    assert!(missing > 0, "no block was unreadable");
+}
+
+#[test]
+fn a_checkpoint_block_whose_first_page_is_damaged_is_erased() {
+    let media = media(8, 200);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..3000u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 300]);
+        driver.pump();
+    }
+    driver.shut_down();
+    drop(driver);
+    let free_after = |media: &MemoryMedia| {
+        let (mut driver, report) = open(media, config());
+        driver.checkpoint();
+        driver.sync();
+        driver.pumps(100);
+        (driver.store.stats().space.free_blocks, report)
+    };
+    let (free, report) = free_after(&media.copy());
+    assert_eq!(report.checkpoint, Some(1));
+    let mut damaged = 0;
+    for block in 0..200 {
+        let first = PageId(block * 8);
+        let media = media.copy();
+        if !media.flip_bit(first, 3) {
+            continue;
+        }
+        let (now, report) = free_after(&media);
+        if report.checkpoint.is_none() {
+            damaged += 1;
+            // Packing differs a little.
+            assert!(now + 1 >= free, "{now} blocks are free, and {free} without damage");
+        }
+    }
+    assert!(damaged > 1, "{damaged} blocks of the checkpoint");
 }
 
 /// Parts of a value that damage has made look as if their block had never been written.
@@ -295,6 +467,24 @@ fn a_crash_at_any_moment_loses_nothing_stable() {
             }
         }
     }
+}
+
+/// *Otherwise* it is committed, and every later put waits for it.
+#[test]
+fn what_the_blocks_never_hold_is_not_promised() {
+    let mut driver = open(&media(4, 400), config()).0;
+    let most = driver.store.max_value_bytes();
+    assert!(driver.admit(most, 0).is_ok());
+    let refused = driver.admit(most + 1, 0);
+    assert!(matches!(refused, Err(StoreError::ValueTooLarge { .. })), "{refused:?}");
+    driver.put(b"", 10, &vec![7; most]);
+    let (store, _) =
+        timestone_store::Skimpy::open(Box::new(media(4, 400).open()), Default::default())
+            .expect("opens");
+    let refused = Driver::new(store).admit(most + 1, 0);
+    assert!(matches!(refused, Err(StoreError::ValueTooLarge { .. })), "{refused:?}");
+    // Where blocks hold every value, keys beside it do not matter.
+    assert!(open(&media(256, 200), config()).0.admit((16 << 20) + 1000, 0).is_ok());
 }
 
 #[test]

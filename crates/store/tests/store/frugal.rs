@@ -2,7 +2,7 @@
 //! goes at any operation.
 
 use proptest::prelude::*;
-use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId, Unsettled};
+use timestone_flash::{Fault, MemoryMedia, OpKind, PAGE_BYTES, PageId, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{
     Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, SkimpyFactory,
@@ -191,6 +191,61 @@ pub(crate) fn open_with(
 ) -> (Driver<Skimpy>, RecoveryReport) {
     let (store, report) = Skimpy::open(Box::new(media.open()), config).expect("opens");
     (Driver::new(store), report)
+}
+
+/// A device that fails to read a block when it is opened may read it the next time. It reads first pages, then
+/// blocks of which these tell nothing, then all that are in use.
+#[test]
+fn a_block_whose_reads_all_failed_once_is_not_erased() {
+    let media = media(8, 30);
+    let mut driver = open_with(&media, frugal(config())).0;
+    fill(&mut driver, 60);
+    drop(driver);
+    // What is led there is told so, until it can be read.
+    let is_there = |driver: &mut Driver<Skimpy>, n: u64, time: u64| {
+        let found = driver.try_get_in(SPACE, &n.to_be_bytes(), time);
+        matches!(found, Ok(Got::Value(..)) | Err(StoreError::Corrupt { .. }))
+    };
+    let found =
+        |driver: &mut Driver<Skimpy>| (0..60u64).filter(|&n| is_there(driver, n, 20)).count();
+    let mut missing = 0;
+    let reads = (1..=8u32).flat_map(|first| (29..=33).map(move |block| (first, block)));
+    for (first, block) in reads {
+        let (first, deletes) = (first.div_ceil(2), first % 2 == 0);
+        for scan in 50..66 {
+            let media = media.copy();
+            for nth in [first, block, scan] {
+                media.inject(Fault::Fail { kind: OpKind::Read, nth });
+            }
+            let (mut driver, report) = open_with(&media, frugal(config()));
+            media.clear_faults();
+            if found(&mut driver) == 60 {
+                continue;
+            }
+            missing += 1;
+            assert!(report.met_damage(), "{report:?}");
+            let time = 1 << 20;
+            if deletes {
+                (0..60u64).for_each(|n| driver.delete(&n.to_be_bytes(), 40));
+                driver.store.advance_watermark(at(time));
+                driver.store.advance_replay_floor(at(time));
+            }
+            for n in 0..if deletes { 1500 } else { 300u64 } {
+                driver.put(&(1000 + n % 30).to_be_bytes(), 50 + n, &[b'v'; 500]);
+                driver.pump();
+            }
+            driver.sync();
+            drop(driver);
+            let mut driver = open_with(&media, frugal(config())).0;
+            if deletes {
+                let back = (0..60u64).filter(|&n| is_there(&mut driver, n, time)).count();
+                assert_eq!(back, 0, "deleted keys are back: reads {first}, {block} and {scan}");
+            } else {
+                assert_eq!(found(&mut driver), 60, "reads {first}, {block} and {scan}");
+            }
+        }
+    }
+    assert!(missing > 0, "no block was unreadable");
 }
 
 fn fill(driver: &mut Driver<Skimpy>, keys: u64) {

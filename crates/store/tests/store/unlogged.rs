@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use timestone_flash::{FlashPace, MemoryMedia};
+use timestone_flash::{Fault, FlashPace, MemoryMedia, OpKind};
 use timestone_store::prelude::*;
 use timestone_store::{MftlConfig, StoreError};
 
@@ -141,6 +141,24 @@ fn collection_follows_the_watermark_as_soon_as_puts_are_durable() {
         driver.try_get_in(crate::driver::SPACE, b"k", 5),
         Err(StoreError::TooOld { .. })
     ));
+}
+
+/// What a block holds whose program failed is not durable until it is let go, and nothing is synced after
+/// that.
+#[test]
+fn collection_follows_when_a_failed_block_is_let_go() {
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, unlogged());
+    driver.put(b"x", 10, b"v");
+    driver.sync();
+    media.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
+    driver.put(b"x", 20, b"w");
+    driver.store.advance_watermark(at(30));
+    driver.pumps(300);
+    assert_eq!(media.pending_faults(), 0, "a program has failed");
+    assert_eq!(driver.store.stats().space.quarantined_blocks, 1);
+    driver.put(b"x", 40, b"y");
+    assert_eq!(driver.store.stats().index.versions, 2, "nobody can want the first one");
 }
 
 #[cfg(feature = "planted-bugs")]

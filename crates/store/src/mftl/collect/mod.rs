@@ -163,7 +163,10 @@ impl Collector {
         if self.victims.advance(pages, kit, spaces, reads) {
             self.fruitless = None;
         }
-        self.victims.set_damaged_aside(&mut kit.volume, spaces);
+        if self.victims.set_damaged_aside(&mut kit.volume, spaces) {
+            // What such a block held counts as durable from here on.
+            spaces.marks.follow(&kit.volume.writer, &kit.staging);
+        }
     }
 
     /// How many pages of victims this pump looks at.

@@ -230,8 +230,10 @@ impl Victims {
         move_out.parts_died
     }
 
-    /// Leaves damaged victims alone out of which everything has moved that could be saved.
-    pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume, spaces: &mut Spaces) {
+    /// Leaves damaged victims alone out of which everything has moved that could be saved; whether there
+    /// were any.
+    pub(super) fn set_damaged_aside(&mut self, volume: &mut Volume, spaces: &mut Spaces) -> bool {
+        let before = self.list.len();
         self.list.retain_mut(|victim| {
             debug_assert!(!(victim.damaged && victim.erasing), "what is damaged is not erased");
             let done = victim.may_be_set_aside(volume);
@@ -246,6 +248,7 @@ impl Victims {
             }
             !done
         });
+        self.list.len() < before
     }
 }
 
@@ -512,6 +515,9 @@ impl MoveOut<'_> {
         let volume = &mut self.kit.volume;
         let separate = volume.blocks.count() >= LEAST_BLOCKS_TO_SEPARATE;
         if copy.kind.is_large() {
+            if !self.kit.staging.may_be_split(volume.geometry()) {
+                return None;
+            }
             return volume.append(StreamId::Large, copy, id.check, 0);
         }
         if separate && latest > copy.version {
