@@ -25,12 +25,35 @@ stores = ["mftl"]
 ordered = true
 "#;
 
-/// Ranges at shards whose primaries change, while transactions over both shards are promised.
-const FAILOVER: &str = include_str!("../../../../../scenarios/ranges-failover.toml");
+/// Ranges at shards whose primaries die all the time, while transactions over both shards are promised and
+/// decisions are late.
+const FAILOVER: &str = r#"
+[cluster]
+replication = 3
+servers = 3
+shards = 2
+clients = 6
+sessions = 3
+[workload]
+kind = "list-append"
+ranges = 60
+rate = 800
+keys = 4
+appends-per-key = 1
+seconds = 6
+failover-within = "8s"
+[keyspaces]
+stores = ["mftl"]
+ordered = true
+[faults]
+kill = { every = "1s", lasting = "500ms" }
+cut = { every = "100ms", lasting = "500ms" }
+client-kill = { every = "1s" }
+"#;
 
 #[test]
 fn promises_that_a_new_primary_looks_for_in_no_range_are_found() {
-    found_within(120, Bug::UnorderedPromises, FAILOVER);
+    found_within(40, Bug::UnorderedPromises, FAILOVER);
 }
 
 #[test]
