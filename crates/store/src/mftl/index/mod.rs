@@ -402,8 +402,11 @@ impl Index {
             self.prune_rest(id, slot, Link::NONE, after);
             return;
         }
-        let walk =
-            if long && self.walked.is_worth_one(id, watermark) { usize::MAX } else { SHORT_WALK };
+        let walk = if long && self.is_worth_a_walk(id, &head, watermark) {
+            usize::MAX
+        } else {
+            SHORT_WALK
+        };
         let mut at = head.older;
         for _ in 0..walk {
             if at == Link::NONE {
@@ -416,6 +419,15 @@ impl Index {
             }
             at = node.next;
         }
+    }
+
+    /// Whether a walk over the whole chain of a key may find enough.
+    fn is_worth_a_walk(&mut self, id: KeyId, head: &Head, watermark: Timestamp) -> bool {
+        let pruned_below = self.dead_count_of(head).map(|link| self.pool.get(link).pruned_below());
+        let pruned_below = pruned_below.unwrap_or(Timestamp::ZERO);
+        let (youngest, walked) = (head.version().timestamp, &mut self.walked);
+        walked::finds_enough(pruned_below, watermark, youngest)
+            && walked.is_worth_one(id, watermark)
     }
 
     /// Prunes the rest of a chain from `first` on; `keep_last` is the node before it, or none when

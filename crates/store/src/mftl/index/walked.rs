@@ -10,6 +10,21 @@ use super::KeyId;
 /// Keys that have a place: the hottest ones, whose chains are long.
 const WALKED_KEYS: usize = 64;
 
+/// A walk visits at most about so many versions for each that it frees.
+const VISITS_FOR_ONE: u64 = 8;
+
+/// Whether enough is dead by now in a chain that was pruned below a version, as far as that is known (zero:
+/// it is not): what the watermark has passed since, beside what lies above it and is walked over.
+#[inline]
+pub(super) fn finds_enough(
+    pruned_below: Timestamp,
+    watermark: Timestamp,
+    youngest: Timestamp,
+) -> bool {
+    let span = |from: Timestamp, to: Timestamp| to.as_nanos().saturating_sub(from.as_nanos());
+    span(pruned_below, watermark) >= span(watermark, youngest) / VISITS_FOR_ONE
+}
+
 /// By key: the watermark of the last walk over its whole chain. Keys share the places.
 #[derive(Debug, Default)]
 pub(super) struct Walked(Vec<(KeyId, Timestamp)>);
