@@ -27,6 +27,11 @@ mod table;
 
 use std::process::ExitCode;
 
+/// As Timestone's own program has it: tables that are looked at everywhere lie on huge pages. Engines in C and
+/// C++ have the system's.
+#[global_allocator]
+static ALLOCATOR: timestone_io::HugePageAllocator = timestone_io::HugePageAllocator;
+
 /// Any failure, for people.
 pub(crate) type Fault = Box<dyn std::error::Error + Send + Sync>;
 
