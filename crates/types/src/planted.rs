@@ -53,18 +53,20 @@ pub enum Bug {
     ErasesBeforeDurable,
     /// A record of the log's tail is dropped for a version that lies above the watermark.
     JudgesAboveWatermark,
-    /// Recovery takes a record that skips another one for one that leads to all that is there.
-    TrustsSkips,
     /// A look-up trusts the chain behind a record that leads past one that a crash has taken.
     TrustsPassed,
+    /// A bucket that is written whole for its long chain lacks what was put since it was gathered.
+    ShortensStale,
+    /// A bucket that is written whole begins in whatever page is open.
+    SplitsWholeBuckets,
+    /// A bucket is written whole of which a look-up has gathered a part.
+    HandsOverParts,
     /// The place of a loose version is given to another key.
     EvictsLoose,
     /// Checkpoints do not tell of loose versions.
     ForgetsLoose,
     /// What a bucket's last whole rewriting made void stays so when that has left the log's tail.
     KeepsOldMarks,
-    /// Where the record that a hint names is another key's, what its page has of this one is believed.
-    BelievesHints,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind

@@ -36,10 +36,6 @@ pub(crate) struct StorePart {
     pub(crate) keys_per_bucket: u32,
     /// `skimpy`: keys that the translation cache knows, in thousandths.
     pub(crate) translated_thousandths: u32,
-    /// `skimpy`: keys of which memory knows at least the place, in thousandths; of
-    /// [`StoreKind::SkimpySmall`] alone.
-    #[serde(skip)]
-    pub(crate) hinted_thousandths: u32,
     /// What [`StoreKind::SkimpySmall`] knows in memory.
     pub(crate) small: Option<SmallPart>,
     /// How long a page that is full waits for others.
@@ -98,8 +94,6 @@ pub(crate) struct DevicePart {
 pub(crate) struct SmallPart {
     /// Keys that the translation cache knows, in thousandths.
     pub(crate) translated_thousandths: u32,
-    /// Keys that have a hint, in thousandths.
-    pub(crate) hinted_thousandths: u32,
 }
 
 /// `[store.run]`.
@@ -134,7 +128,7 @@ pub(crate) enum StoreKind {
     Sftl,
     /// SkimpyFTL's, with its index on flash.
     Skimpy,
-    /// The same with fewer translations, and hints of where keys are.
+    /// The same with fewer translations.
     SkimpySmall,
 }
 

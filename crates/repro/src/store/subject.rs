@@ -110,7 +110,6 @@ impl Subject for Skimpy {
             keys: part.keys,
             keys_per_bucket,
             translated_thousandths: part.translated_thousandths,
-            hinted_thousandths: part.hinted_thousandths,
             cache_bytes,
             packing_delay,
             partial_page_delay,

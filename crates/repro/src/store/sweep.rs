@@ -40,7 +40,6 @@ pub(crate) fn run(
                 let mut part = part.clone();
                 if let Some(small) = part.small {
                     part.translated_thousandths = small.translated_thousandths;
-                    part.hinted_thousandths = small.hinted_thousandths;
                 }
                 one::<Skimpy>(kind, &part, seed, in_real_time, &mut progress)
             }

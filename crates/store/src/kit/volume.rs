@@ -137,6 +137,12 @@ impl Volume {
         self.writer.append_raw(stream, kind, used, leave, into, fill)
     }
 
+    /// The open page of a stream takes no more records.
+    pub(crate) fn end_page(&mut self, stream: StreamId) {
+        self.assert_sound();
+        self.writer.end_page(stream, &self.blocks, &mut self.port);
+    }
+
     /// Hands everything of a stream to the device.
     pub(crate) fn flush(&mut self, stream: StreamId) {
         self.assert_sound();

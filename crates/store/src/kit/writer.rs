@@ -222,6 +222,13 @@ impl Writer {
         block.map_or(0, |block| blocks.geometry.pages_per_block - blocks.get(block).pages)
     }
 
+    /// Bytes that the open page of a stream has for further records, with what each takes beside; zero
+    /// when none is open.
+    pub(crate) fn room_in_page(&self, stream: StreamId) -> usize {
+        let page = self.open_page(stream).filter(|_| self.streams[stream as usize].open);
+        page.map_or(0, |page| layout::room(page) + layout::SLOT_BYTES)
+    }
+
     fn group_index(&self, id: u64) -> Option<usize> {
         self.groups.iter().rposition(|group| group.id == id)
     }
@@ -476,6 +483,14 @@ impl Writer {
         self.programmed_pages += u64::from(pages);
         if group.submitted == group.capacity {
             state.group = None;
+        }
+    }
+
+    /// The open page of a stream takes no more records.
+    pub(crate) fn end_page(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
+        self.assert_sound();
+        if self.streams[stream as usize].open {
+            self.seal(stream, blocks, port);
         }
     }
 

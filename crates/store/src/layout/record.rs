@@ -94,9 +94,6 @@ pub(crate) enum LinkKind {
     Last = 4,
     /// A copy that is a rewritten chain alone.
     Only = 5,
-    /// Put, as its key's youngest version, when the one before it was the newest record of the chain:
-    /// *hash next* leads past that one, and only the prior pointer leads there.
-    Skips = 6,
     /// No chain leads there: memory knows where it is, or a prior pointer leads there.
     Loose = 7,
 }
@@ -105,14 +102,13 @@ pub(crate) enum LinkKind {
 const LOOSE_PRIOR: u32 = 1 << 30;
 
 impl LinkKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 7] = [
         Self::Youngest,
         Self::Flagged,
         Self::First,
         Self::Middle,
         Self::Last,
         Self::Only,
-        Self::Skips,
         Self::Loose,
     ];
 
@@ -133,7 +129,7 @@ impl LinkKind {
 
     /// Whether it was put in front of a chain, and not copied.
     pub(crate) const fn is_put(self) -> bool {
-        matches!(self, Self::Youngest | Self::Flagged | Self::Skips)
+        matches!(self, Self::Youngest | Self::Flagged)
     }
 
     /// Whether a rewritten chain begins with it.
@@ -158,7 +154,7 @@ impl Links {
     }
 
     fn of(marks: u8, next: u32, prior: u32) -> Option<Self> {
-        let kind = LinkKind::ALL.get(usize::from(marks & 7)).copied()?;
+        let kind = LinkKind::ALL.into_iter().find(|&kind| kind as u8 == marks & 7)?;
         let loose_prior = prior < UNKNOWN_PAGE && prior & LOOSE_PRIOR != 0;
         let prior = if loose_prior { prior & !LOOSE_PRIOR } else { prior };
         Some(Self { next, prior, loose_prior, kind, bits: marks >> 3 })

@@ -1,7 +1,7 @@
 //! The table of buckets: where each chain begins.
 //!
 //! ```text
-//!   hash ─ highest bits ─► head (4 B): page of the chain's newest record ─► flash: record ─► record ─► …
+//!   hash ─ highest bits ─► head (3 B): page of the chain's newest record ─► flash: record ─► record ─► …
 //!                            older: further beginnings, where a crash has cut the chain
 //! ```
 //!
@@ -23,12 +23,15 @@ use timestone_flash::BlockId;
 use timestone_types::{KeyHash, Timestamp};
 
 use super::loose::LooseVersion;
+use super::packed::{Nibbles, PackedPages};
 use crate::layout::NO_PAGE;
 
 /// The logarithm of the buckets of a group.
 const GROUP_BITS: u8 = 6;
 /// The life of a block that is not of the log.
 const NOT_LOG: u64 = u64::MAX;
+/// Pages beside the way for which a bucket is written whole that a look-up has gathered.
+const LEAST_DETOURS: u8 = 3;
 /// The logarithms that a record has room for.
 const BITS: core::ops::RangeInclusive<u8> = 1..=31;
 
@@ -65,12 +68,10 @@ struct Group {
 /// All buckets.
 pub(super) struct Buckets {
     bits: u8,
-    heads: Vec<u32>,
-    /// A bit a bucket: in the page of its newest record it has records of one of its keys alone.
-    alone: Vec<u64>,
+    heads: PackedPages,
     /// By bucket, since it was written whole: pages by which its chain has grown, and pages that look-ups
-    /// have read behind the first one.
-    detours: Vec<u8>,
+    /// have read behind the first one; so many as four bits can tell.
+    detours: Nibbles,
     groups: Vec<Group>,
     older: BTreeMap<u32, Vec<Beginning>>,
     /// Pages in which recovery found damaged records: these are gone, and what is there beside them
@@ -93,9 +94,8 @@ impl Buckets {
         let count = 1usize << bits;
         Self {
             bits,
-            heads: vec![NO_PAGE; count],
-            alone: vec![0; count.div_ceil(64)],
-            detours: vec![0; count],
+            heads: PackedPages::none(count),
+            detours: Nibbles::zeros(count),
             groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
             older: BTreeMap::new(),
             scars: BTreeSet::new(),
@@ -124,15 +124,16 @@ impl Buckets {
 
     /// How many there are.
     pub(super) fn count(&self) -> u32 {
-        self.heads.len() as u32
+        self.heads.count() as u32
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let older = self.older.values();
         let older: usize = older.map(|roots| 32 + roots.capacity() * size_of::<Beginning>()).sum();
-        let blocks = (self.lives.len() + self.alone.len()) * 8;
-        (self.heads.len() * 5 + self.groups.len() * size_of::<Group>() + blocks + older) as u64
+        let blocks = self.lives.len() * 8;
+        let heads = self.heads.memory_bytes() + self.detours.memory_bytes();
+        (heads + self.groups.len() * size_of::<Group>() + blocks + older) as u64
     }
 
     /// The bucket of a key.
@@ -142,36 +143,34 @@ impl Buckets {
 
     /// The page of the newest record of a bucket.
     pub(super) fn head(&self, bucket: u32) -> u32 {
-        self.heads[bucket as usize]
+        self.heads.get(bucket as usize)
     }
 
-    /// A bucket's chain begins in a page, of which nothing else is known.
+    /// A bucket's chain begins in a page.
     fn begin_in(&mut self, bucket: u32, page: u32) {
-        self.heads[bucket as usize] = page;
-        self.alone[bucket as usize / 64] &= !(1 << (bucket % 64));
+        self.heads.set(bucket as usize, page);
     }
 
     /// Pages by which a chain has grown since it was written whole, and pages that look-ups have read
     /// since behind the first one.
     pub(super) fn detours(&self, bucket: u32) -> u8 {
-        self.detours[bucket as usize]
+        self.detours.get(bucket as usize)
     }
 
     /// A chain has got longer by some pages, or a look-up has read them.
     pub(super) fn add_detours(&mut self, bucket: u32, pages: u8) {
-        let detours = &mut self.detours[bucket as usize];
-        *detours = detours.saturating_add(pages);
+        let detours = self.detours(bucket).saturating_add(pages);
+        self.detours.set(bucket as usize, detours.min(Nibbles::MOST));
+    }
+
+    /// Whether a chain has grown so much that it is written whole by whoever has all of it at hand.
+    pub(super) fn is_worth_a_rewriting(&self, bucket: u32) -> bool {
+        self.detours(bucket) >= LEAST_DETOURS
     }
 
     /// A chain is taken for a short one.
     pub(super) fn forget_detours(&mut self, bucket: u32) {
-        self.detours[bucket as usize] = 0;
-    }
-
-    /// Whether a bucket is known to have records of one of its keys alone in the page of its newest
-    /// record.
-    pub(super) fn is_alone(&self, bucket: u32) -> bool {
-        (self.alone[bucket as usize / 64] >> (bucket % 64)) & 1 != 0
+        self.detours.set(bucket as usize, 0);
     }
 
     /// Further beginnings, the newest first; their chains have lost what connected them.
@@ -248,13 +247,10 @@ impl Buckets {
         changed
     }
 
-    /// A record is the newest of its bucket now. `is_of_head`: the page of the one before has a record
-    /// of the same key.
-    pub(super) fn link(&mut self, bucket: u32, page: u32, at: Timestamp, is_of_head: bool) {
+    /// A record is the newest of its bucket now.
+    pub(super) fn link(&mut self, bucket: u32, page: u32, at: Timestamp) {
         debug_assert!(page != NO_PAGE);
-        let alone = self.head(bucket) != page || (is_of_head && self.is_alone(bucket));
         self.begin_in(bucket, page);
-        self.alone[bucket as usize / 64] |= u64::from(alone) << (bucket % 64);
         self.put(bucket, at);
     }
 
@@ -310,8 +306,10 @@ impl Buckets {
     }
 
     /// All heads, and the youngest timestamp of each group, for a checkpoint.
-    pub(super) fn table(&self) -> (&[u32], impl ExactSizeIterator<Item = Timestamp> + '_) {
-        (&self.heads, self.groups.iter().map(|group| group.youngest))
+    pub(super) fn table(
+        &self,
+    ) -> (impl Iterator<Item = u32> + '_, impl ExactSizeIterator<Item = Timestamp> + '_) {
+        (self.heads.iter(), self.groups.iter().map(|group| group.youngest))
     }
 
     /// A checkpoint knows the youngest timestamp of a group.
@@ -379,21 +377,6 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_knows_whether_its_first_page_is_of_one_key() {
-        let (mut buckets, at) = (Buckets::new(8), Timestamp::from_nanos(5));
-        buckets.link(3, 70, at, false);
-        buckets.link(3, 70, at, true);
-        assert!(buckets.is_alone(3) && !buckets.is_alone(2));
-        buckets.link(3, 70, at, false);
-        buckets.link(3, 70, at, true);
-        assert!(!buckets.is_alone(3), "there are two");
-        buckets.link(3, 71, at, true);
-        assert!(buckets.is_alone(3));
-        buckets.moved(3, 71, 0..10);
-        assert!(!buckets.is_alone(3), "a copy may be of any key");
-    }
-
-    #[test]
     fn buckets_are_in_the_order_of_hashes() {
         let buckets = Buckets::new(8);
         let hash = KeyHash(0xabcd << 48);
@@ -405,7 +388,7 @@ mod tests {
     fn a_group_knows_the_youngest_and_when_something_was_linked() {
         let mut buckets = Buckets::new(8);
         let then = buckets.now();
-        buckets.link(3, 77, Timestamp::from_nanos(5), false);
+        buckets.link(3, 77, Timestamp::from_nanos(5));
         assert_eq!((buckets.head(3), buckets.youngest(4)), (77, Timestamp::from_nanos(5)));
         assert!(buckets.was_linked_after(63, then) && !buckets.was_linked_after(64, then));
     }

@@ -15,9 +15,7 @@
 //! it is lost without a word.
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{
-    Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted,
-};
+use timestone_types::{Expiry, HashSeed, KeyRef, Timestamp, Version, is_planted};
 
 use super::buckets::{Beginning, Buckets, RecordPlace, bucket_of};
 use super::contents::{is_of, name_of};
@@ -162,11 +160,6 @@ impl Along {
     }
 }
 
-/// Whether nothing but the prior pointer of a record leads to older versions of its key.
-fn leads_alone(links: Links) -> bool {
-    links.kind == LinkKind::Skips || links.loose_prior
-}
-
 /// The best version that a search has met.
 #[derive(Clone, Debug)]
 pub(super) struct Best {
@@ -182,13 +175,11 @@ pub(super) struct Best {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
     pub(super) known: Option<Youngest>,
-    /// Where its youngest version may be, if nothing is known.
-    pub(super) hint: Option<RecordPlace>,
 }
 
 impl Start {
     /// Nothing: from the newest record of its bucket.
-    pub(super) const HEAD: Self = Self { known: None, hint: None };
+    pub(super) const HEAD: Self = Self { known: None };
 }
 
 /// Looks for the youngest version of a key at or before a time.
@@ -203,8 +194,6 @@ pub(super) struct Search {
     /// The cursor is where this version is: copies of older ones, whose chain a crash has cut, may lie behind it
     /// in the page.
     known: Option<Version>,
-    /// The cursor is at a hint: the record at this slot, or none.
-    hint: Option<u16>,
     /// The next of the older beginnings.
     root: usize,
     /// It was led past what may be among the older beginnings.
@@ -217,7 +206,6 @@ pub(super) struct Search {
     pub(super) best: Option<Best>,
     /// The youngest version met, and whether it is known to be the key's.
     youngest: Youngest,
-    youngest_slot: u16,
     met: u32,
     youngest_known: bool,
     from_head: bool,
@@ -227,7 +215,7 @@ pub(super) struct Search {
 
 impl Search {
     /// From the newest record of its bucket; or from where the youngest version is, if that is
-    /// exact, or loose; or from where it may be.
+    /// exact, or loose.
     pub(super) fn new(bucket: u32, at: Timestamp, start: Start, buckets: &Buckets) -> Self {
         let is_start =
             |known: &Youngest| known.exact || known.loose || known.version.timestamp <= at;
@@ -236,8 +224,7 @@ impl Search {
         // A loose version that is a beginning may be younger than all that the chain has.
         let mut older = buckets.older(bucket).iter();
         let has_loose = older.any(|one| matches!(one, Beginning::Loose(_)));
-        let hint = start.hint.filter(|_| start.known.is_none());
-        let page = known.map(|known| known.page).or(hint.map(|hint| hint.page));
+        let page = known.map(|known| known.page);
         Self {
             bucket,
             at,
@@ -249,7 +236,6 @@ impl Search {
             },
             prior: page.map(|_| ChainCursor::at(buckets.head(bucket))),
             known: known.map(|known| known.version),
-            hint: hint.map(|hint| hint.slot),
             root: 0,
             passed: known.is_some_and(|known| known.loose && !known.exact) || has_loose,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
@@ -257,7 +243,6 @@ impl Search {
             pages: 0,
             best: None,
             youngest: Youngest::NONE,
-            youngest_slot: 0,
             met: 0,
             youngest_known: false,
             from_head: page.is_none(),
@@ -318,16 +303,6 @@ impl Search {
         if self.along != Along::Loose {
             self.pages = self.pages.saturating_add(1);
         }
-        if let Some(slot) = self.hint.take() {
-            let raw = layout::record_at(bytes, slot);
-            let record = raw.and_then(if trusted { Record::read } else { Record::read_intact });
-            if record.is_some_and(|record| key.has(&record) && !is_void(&record, blocks)) {
-                self.cursor.before = slot + 1;
-            } else if !is_planted!(BelievesHints) {
-                // It is another key's.
-                self.cut(buckets);
-            }
-        }
         while !self.finished && self.cursor.page == page {
             let bits = buckets.bits();
             let along = self.along;
@@ -355,7 +330,7 @@ impl Search {
             };
             (self.cursor, self.along) = (chain, Along::Chain);
             if key.has(&record) {
-                let (is_void, alone) = (is_void(&record, blocks), leads_alone(links));
+                let (is_void, alone) = (is_void(&record, blocks), links.loose_prior);
                 if !is_void {
                     self.met(&record, links, place, &mut copy);
                 }
@@ -395,7 +370,6 @@ impl Search {
             if self.met == 0 || record.version > self.youngest.version {
                 let exact = self.met == 0 && self.root == 0;
                 self.youngest = Youngest::of(record, place.page, exact);
-                self.youngest_slot = place.slot;
             }
             self.met += 1;
             self.youngest_known = !mistrusted;
@@ -423,13 +397,6 @@ impl Search {
         self.finished
     }
 
-    /// Where the key's youngest version is, if the search has found that out, and no other one lies in
-    /// front of it.
-    pub(super) fn place_of_youngest(&self) -> Option<RecordPlace> {
-        let youngest = self.youngest().filter(|one| one.exact && one.page != NO_PAGE)?;
-        Some(RecordPlace { page: youngest.page, slot: self.youngest_slot })
-    }
-
     /// The key's youngest version, if the search has found that out.
     pub(super) fn youngest(&self) -> Option<Youngest> {
         let is_known = self.from_head && self.youngest_known;
@@ -449,29 +416,9 @@ pub(super) struct Gathered {
     pub(super) is_of_run: bool,
 }
 
-/// Whose record it is.
-#[derive(PartialEq, Eq, Debug)]
-struct GatheredKey {
-    keyspace: KeyspaceId,
-    hash: KeyHash,
-    bytes: Vec<u8>,
-}
-
-impl GatheredKey {
-    fn of(record: &Record<'_>) -> Self {
-        Self { keyspace: record.keyspace, hash: record.hash, bytes: record.key.to_vec() }
-    }
-
-    fn has(&self, record: &Record<'_>) -> bool {
-        (self.keyspace, self.hash) == (record.keyspace, record.hash) && self.bytes == record.key
-    }
-}
-
 /// What a detour looks for.
 #[derive(Debug)]
 enum DetourTo {
-    /// Versions of a key that the chain leads past.
-    Skipped(GatheredKey),
     /// Loose ones.
     Loose(Name),
     /// A loose one that memory knows.
@@ -495,7 +442,6 @@ impl Detour {
 
     fn wants(&self, record: &Record<'_>, seed: HashSeed) -> bool {
         match &self.to {
-            DetourTo::Skipped(key) => !record.is_loose() && key.has(record),
             DetourTo::Loose(name) => record.is_loose() && is_of(record, *name, seed),
             DetourTo::Known(version) => record.is_loose() && version.is(record, seed),
         }
@@ -662,13 +608,9 @@ impl Gathering {
             Some(detour) => (detour.back, detour.is_of_run),
             None => (ChainCursor::to(links.next, place, sequence), false),
         };
-        if leads_alone(links) && record.version.timestamp > self.rule.mark {
+        if links.loose_prior && record.version.timestamp > self.rule.mark {
             self.cursor = ChainCursor::to(links.prior, place, sequence);
-            // A key that lies with a large value is known by its hashes.
-            let to = match links.loose_prior {
-                true => DetourTo::Loose(name_of(record, self.rule.seed)),
-                false => DetourTo::Skipped(GatheredKey::of(record)),
-            };
+            let to = DetourTo::Loose(name_of(record, self.rule.seed));
             self.detour = Some(Detour { to, is_of_run, back });
         } else {
             self.cursor = back;

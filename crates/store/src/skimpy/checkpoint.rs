@@ -336,7 +336,7 @@ fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
     }
     let (heads, groups) = buckets.table();
     groups.for_each(|youngest| put_u64(out, youngest.as_nanos()));
-    heads.iter().for_each(|&head| put_u32(out, head));
+    heads.for_each(|head| put_u32(out, head));
     let pieces: Vec<u32> = buckets.in_pieces().collect();
     put_u32(out, pieces.len() as u32);
     for bucket in pieces {

@@ -29,8 +29,8 @@ use super::chain::Gathering;
 use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
-use super::futile::Futile;
-use super::jobs::{BucketJob, Circumstances, Repair, Why};
+use super::futile::{Futile, LogRound};
+use super::jobs::{BucketJob, Circumstances, MOST_FAILURES, Repair, Why};
 use super::keep::{self, Leaving};
 use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
@@ -50,21 +50,9 @@ const AT_ONCE: usize = 256;
 /// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
 /// puts are made durable all the time.
 const MOST_WAITING: usize = 1 << 20;
-/// How often what cannot be read is tried again: a device may fail to read once.
-pub(super) const MOST_FAILURES: u32 = 8;
 /// Below this many free blocks one block is emptied at a time: what is moved out of it may take two
 /// others, and deletes may leave two.
 const LEAST_FREE: u32 = 5;
-
-/// Whether a round of the log wins anything.
-#[derive(Clone, Copy, Debug, Default)]
-struct LogRound {
-    left: u32,
-    /// Bytes of blocks that were emptied, less those that were written for it.
-    won: i64,
-    later: u64,
-    until: Timestamp,
-}
 
 /// The collector of one store.
 #[derive(Default)]
@@ -495,11 +483,36 @@ impl TailCollector {
 
     /// A bucket is gathered.
     pub(super) fn gathered(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        let is_long = self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Long);
+        if is_long && is_planted!(ShortensStale) {
+            return self.shorten(&gathering, serving);
+        }
         let Some(gathering) = self.completed(gathering, serving) else { return };
-        if self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Long) {
+        if is_long {
             self.shorten(&gathering, serving);
         } else {
             self.waiting.push_back(gathering);
+        }
+    }
+
+    /// A look-up has gone through a chain that has grown: the bucket is written whole, as nobody has to
+    /// follow the chain again for that.
+    pub(super) fn walked(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
+        let (core, bucket) = (&mut *serving.core, gathering.bucket);
+        if self.jobs.contains_key(&bucket)
+            || self.jobs.len() >= AT_ONCE
+            || !core.buckets.is_worth_a_rewriting(bucket)
+            || !rewrite::may_shorten(self.won_before, core)
+        {
+            return;
+        }
+        core.long_chains.take(bucket);
+        self.long_jobs += 1;
+        self.jobs.insert(bucket, BucketJob { whole: None, why: Why::Long, failures: 0 });
+        if gathering.is_over() || is_planted!(HandsOverParts) {
+            self.gathered(gathering, serving);
+        } else {
+            serving.gather_on(Owner::Rewriting, gathering);
         }
     }
 

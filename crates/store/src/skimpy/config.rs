@@ -21,9 +21,6 @@ pub struct SkimpyConfig {
     pub keys_per_bucket: u32,
     /// Keys whose youngest version the translation cache knows, in thousandths of those expected.
     pub translated_thousandths: u32,
-    /// Keys of which memory knows at least where their youngest version is, in thousandths of those
-    /// expected: a sixth of what a translation takes, and the record cache cannot serve them.
-    pub hinted_thousandths: u32,
     /// Youngest versions of keys that memory knows are kept out of the chains, as long as a quarter of the
     /// translations' places is left for others.
     pub loose: bool,
@@ -56,11 +53,6 @@ impl SkimpyConfig {
             .unwrap_or(usize::MAX)
     }
 
-    /// Hints.
-    pub(super) fn hints(&self) -> usize {
-        usize::try_from(self.keys * u64::from(self.hinted_thousandths) / 1000).unwrap_or(usize::MAX)
-    }
-
     /// How long pages and syncs wait.
     pub(super) const fn delays(&self) -> Delays {
         Delays {
@@ -77,9 +69,8 @@ impl Default for SkimpyConfig {
             store_id: 0,
             seed: HashSeed(0),
             keys: 1_000_000,
-            keys_per_bucket: 5,
+            keys_per_bucket: 3,
             translated_thousandths: 100,
-            hinted_thousandths: 0,
             loose: true,
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
             beside_bytes: limits::DEFAULT_CACHE_BYTES,

@@ -21,7 +21,6 @@ use timestone_types::{Expiry, HashSeed, KeyHash, Timestamp, Version, check_key, 
 use super::buckets::{Buckets, RecordPlace};
 use super::chain::{Gathering, GatheringRule, Search, SoughtKey, Start};
 use super::epochs::WholeRewritings;
-use super::hints::Hints;
 use super::long::{LongChains, SpareRoom};
 use super::loose::LooseVersion;
 use super::rewrite;
@@ -71,7 +70,6 @@ pub(super) struct FrugalContents {
     pub(super) spaces: FencedSpaces,
     pub(super) buckets: Buckets,
     pub(super) translations: Translations,
-    pub(super) hints: Hints,
     pub(super) staged: BTreeMap<Name, Vec<StagedVersion>>,
     /// Blocks of records, the oldest first.
     pub(super) log: VecDeque<BlockId>,
@@ -148,12 +146,12 @@ impl FrugalContents {
 
     /// What a search for a key begins with.
     pub(super) fn start_of(&self, name: Name) -> Start {
-        Start { known: self.translations.peek(name), hint: self.hints.peek(name) }
+        Start { known: self.translations.peek(name) }
     }
 
-    /// Whether memory knows where a key's youngest version is, or may be.
+    /// Whether memory knows where a key's youngest version is.
     pub(super) fn knows(&self, name: Name) -> bool {
-        self.translations.peek(name).is_some() || self.hints.peek(name).is_some()
+        self.translations.peek(name).is_some()
     }
 
     /// What is known of a key that a version is to be written of, without the device.
@@ -166,7 +164,7 @@ impl FrugalContents {
                 return Known::Youngest(youngest);
             }
             // Only from there is a loose one found.
-            let start = Start { known: Some(youngest).filter(|known| known.loose), hint: None };
+            let start = Start { known: Some(youngest).filter(|known| known.loose) };
             let search = self.search_in_memory(key, version.timestamp, start);
             let found = search.best.is_some_and(|best| best.version == version);
             return if found { Known::Exists } else { Known::Youngest(youngest) };
@@ -224,30 +222,20 @@ impl FrugalContents {
             return self.put_loose(&record, name, known, (held, leave));
         }
         let head = self.buckets.head(bucket);
-        let is_of_head =
-            head != NO_PAGE && known.is_some_and(|known| known.page == head && !known.loose);
-        let skips =
-            is_of_head && prior == head && self.buckets.is_alone(bucket) && !record.kind.is_large();
-        // Where the predecessor leads to something in its own page, that page cannot be skipped.
-        let past = self.translations.next_of(name).filter(|&next| skips && next != head);
-        let kind = match (is_youngest, past) {
-            (false, _) => LinkKind::Flagged,
-            // What came late may be younger than some of the loose ones.
-            (true, None) if loose_prior && known.is_some_and(|known| !known.exact) => {
-                LinkKind::Flagged
-            }
-            (true, None) => LinkKind::Youngest,
-            (true, Some(_)) => LinkKind::Skips,
+        // What came late may be younger than some of the loose ones.
+        let mistrusted = loose_prior && known.is_some_and(|known| !known.exact);
+        let kind = match is_youngest && !mistrusted {
+            true => LinkKind::Youngest,
+            false => LinkKind::Flagged,
         };
-        let next = past.unwrap_or(head);
-        let links = Links { next, prior, loose_prior, kind, bits: self.buckets.bits() };
+        let links = Links { next: head, prior, loose_prior, kind, bits: self.buckets.bits() };
         let record = Record { links: Some(links), ..*record };
         let page = self.append(&record, name.check, held, leave)?;
-        if head != page.0 && kind != LinkKind::Skips && !record.kind.is_large() {
+        if head != page.0 && !record.kind.is_large() {
             self.buckets.add_detours(bucket, 1);
             self.long_chains.note(bucket, SpareRoom::Scarce, &self.buckets);
         }
-        self.buckets.link(bucket, page.0, version.timestamp, is_of_head);
+        self.buckets.link(bucket, page.0, version.timestamp);
         self.records += 1;
         self.record_bytes += record.bytes() as u64;
         self.counts.flagged += u64::from(!is_youngest);
@@ -263,13 +251,7 @@ impl FrugalContents {
             Some(known) if !is_youngest => {
                 self.translations.update(name, Youngest { exact: false, ..known });
             }
-            _ if is_youngest => {
-                self.translations.insert(name, newest);
-                // A large value is not skipped: whoever meets it counts its parts as dead.
-                if !record.kind.is_large() {
-                    self.translations.set_next(name, next);
-                }
-            }
+            _ if is_youngest => self.translations.insert(name, newest),
             _ => {}
         }
         Some(page)
@@ -325,14 +307,6 @@ impl FrugalContents {
         leave: u32,
     ) -> Option<PageId> {
         let page = self.kit.volume.append_held(StreamId::Hot, (record, held), check, leave)?;
-        if let Some(links) = record.links {
-            let name = Name { keyspace: record.keyspace, hash: record.hash, check };
-            let bytes = self.kit.volume.page_in_group(page);
-            let slot = bytes.map(|bytes| layout::count(bytes) - 1);
-            // A late one, or a copy of an older version, may lie in front of the youngest.
-            let place = slot.filter(|_| links.kind != LinkKind::Flagged);
-            self.hints.appended(name, place.map(|slot| RecordPlace { page: page.0, slot }));
-        }
         let block = self.kit.volume.blocks.of(page);
         if self.log.back() != Some(&block) {
             debug_assert!(!self.log.contains(&block), "a block is filled once");
@@ -390,7 +364,7 @@ impl FrugalContents {
 
     /// Memory of the index.
     pub(super) fn index_bytes(&self) -> u64 {
-        self.buckets.bytes() + self.wholes.bytes() + self.translations.bytes() + self.hints.bytes()
+        self.buckets.bytes() + self.wholes.bytes() + self.translations.bytes()
     }
 }
 

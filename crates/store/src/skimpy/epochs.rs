@@ -2,27 +2,29 @@
 //! its chain to find that out.
 //!
 //! ```text
-//!   log:  tail ─ block ─ block ─ block ─ … ─ block      bucket ─► epoch in which its chain begins (1 B)
+//!   log:  tail ─ block ─ block ─ block ─ … ─ block      bucket ─► epoch in which its chain begins (4 bits)
 //!          └──── epoch ────┘└─── epoch ───┘  …
 //! ```
 //!
 //! Blocks are counted as they join the log; some in a row are an epoch. Nothing is known after a restart.
 //!
-//! Invariant: a mark names an epoch that is not before the tail's, so that 255 marks are enough, and what
+//! Invariant: a mark names an epoch that is not before the tail's, so that 15 marks are enough, and what
 //! was appended since is not taken for what was void before (planted bug `KeepsOldMarks`).
 
 use timestone_types::is_planted;
 
+use super::packed::Nibbles;
+
 /// No rewriting is known.
 const NONE: u8 = 0;
 /// Epochs have so many different marks.
-const MARKS: u64 = 255;
-/// Epochs that the log has at most; half of the marks would do.
-const MOST_EPOCHS: u64 = 128;
+const MARKS: u64 = Nibbles::MOST as u64;
+/// Epochs that the log has, at most, but for one more of which it has a part.
+const MOST_EPOCHS: u64 = 12;
 
 /// By bucket: the epoch in which it was rewritten whole.
 pub(super) struct WholeRewritings {
-    marks: Vec<u8>,
+    marks: Nibbles,
     blocks_per_epoch: u64,
     /// The number of the log's tail among all blocks that were in the log.
     tail: u64,
@@ -32,12 +34,12 @@ impl WholeRewritings {
     /// Of so many buckets on a device of at most so many blocks.
     pub(super) fn new(buckets: u32, most_blocks: u32) -> Self {
         let blocks_per_epoch = u64::from(most_blocks) / MOST_EPOCHS + 1;
-        Self { marks: vec![NONE; buckets as usize], blocks_per_epoch, tail: 0 }
+        Self { marks: Nibbles::zeros(buckets as usize), blocks_per_epoch, tail: 0 }
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
-        self.marks.len() as u64
+        self.marks.memory_bytes() as u64
     }
 
     fn epoch(&self, block: u64) -> u64 {
@@ -53,12 +55,12 @@ impl WholeRewritings {
     pub(super) fn rewritten(&mut self, bucket: u32, block: usize) {
         let epoch = self.epoch(self.tail + block as u64);
         assert!(epoch - self.epoch(self.tail) < MARKS, "the log has no more epochs");
-        self.marks[bucket as usize] = Self::mark(epoch);
+        self.marks.set(bucket as usize, Self::mark(epoch));
     }
 
     /// Whether what a bucket has in the log's tail is known to be void.
     pub(super) fn is_void_in_tail(&self, bucket: u32) -> bool {
-        let mark = self.marks[bucket as usize];
+        let mark = self.marks.get(bucket as usize);
         mark != NONE && mark != Self::mark(self.epoch(self.tail))
     }
 
@@ -67,8 +69,7 @@ impl WholeRewritings {
         let before = self.epoch(self.tail);
         self.tail += 1;
         if self.epoch(self.tail) != before && !is_planted!(KeepsOldMarks) {
-            let old = Self::mark(before);
-            self.marks.iter_mut().filter(|mark| **mark == old).for_each(|mark| *mark = NONE);
+            self.marks.clear(Self::mark(before));
         }
     }
 }
@@ -79,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_is_older_than_a_rewriting_is_void() {
-        let mut wholes = WholeRewritings::new(4, 256);
+        let mut wholes = WholeRewritings::new(4, 30);
         wholes.rewritten(1, 7);
         for block in 0..2000 {
             // Three blocks are an epoch.

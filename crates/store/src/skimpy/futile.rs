@@ -10,6 +10,16 @@ use timestone_types::Timestamp;
 
 use super::contents::FrugalContents;
 
+/// Whether a round of the log wins anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LogRound {
+    pub(super) left: u32,
+    /// Bytes of blocks that were emptied, less those that were written for it.
+    pub(super) won: i64,
+    pub(super) later: u64,
+    pub(super) until: Timestamp,
+}
+
 /// A round that won nothing: how things stood when it was over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Futile {

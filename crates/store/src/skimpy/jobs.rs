@@ -7,6 +7,9 @@ use timestone_types::Timestamp;
 
 use super::chain::Gathering;
 
+/// How often what cannot be read is tried again: a device may fail to read once.
+pub(super) const MOST_FAILURES: u32 = 8;
+
 /// A bucket that is to be put together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Repair {

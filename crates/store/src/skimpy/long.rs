@@ -28,8 +28,8 @@ impl SpareRoom {
     /// Pages beside the way that are enough.
     fn long(self) -> u8 {
         match self {
-            Self::Scarce => 12,
-            Self::ToSpare => 8,
+            Self::Scarce => 8,
+            Self::ToSpare => 6,
         }
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_chain_is_noted_when_it_is_long() {
         let (mut buckets, mut chains) = (Buckets::new(4), LongChains::default());
-        for _ in 0..11 {
+        for _ in 0..7 {
             buckets.add_detours(3, 1);
             chains.note(3, SpareRoom::Scarce, &buckets);
         }

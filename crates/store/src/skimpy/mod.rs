@@ -7,7 +7,7 @@
 //!   checkpoint, recover: bucket heads                             put: staging of large values
 //! ```
 //!
-//! In memory are four bytes a bucket and a bounded cache of translations; each record on flash
+//! In memory are some four bytes a bucket and a bounded cache of translations; each record on flash
 //! points to the next one of its bucket and to the next older version of its key
 //! (docs/design/skimpy.md).
 //!
@@ -26,11 +26,11 @@ mod displaced;
 mod epochs;
 mod factory;
 mod futile;
-mod hints;
 mod jobs;
 mod keep;
 mod long;
 mod loose;
+mod packed;
 mod parts;
 mod put;
 mod reads;
@@ -139,7 +139,7 @@ impl Skimpy {
     /// What it counts.
     #[must_use]
     pub fn stats(&self) -> SkimpyStats {
-        let FrugalContents { kit, buckets, translations, hints, counts, .. } = &self.core;
+        let FrugalContents { kit, buckets, translations, counts, .. } = &self.core;
         let blocks = &kit.volume.blocks;
         let (written_bytes, live_bytes) = blocks.use_of_space(self.core.spaces.marks.collection());
         let (erases, most_erases) = blocks.wear();
@@ -150,8 +150,8 @@ impl Skimpy {
                 bytes: self.core.index_bytes(),
                 bucket_bytes: buckets.bytes(),
                 buckets: buckets.count(),
-                translation_hits: translations.hits + hints.hits,
-                translation_misses: translations.misses - hints.hits,
+                translation_hits: translations.hits,
+                translation_misses: translations.misses,
                 flagged_puts: counts.flagged,
                 damaged_buckets: self.collector.damaged_buckets.len() as u64,
             },
@@ -321,6 +321,7 @@ impl Skimpy {
                 WalkResult::Gathered(Owner::Parts(block), gathering) => {
                     self.collector.parts.gathered(block, &gathering, &mut serving);
                 }
+                WalkResult::Walked(gathering) => self.collector.walked(gathering, &mut serving),
                 WalkResult::Damaged(Owner::Scan(scan), _, error) => {
                     self.scans.failed(scan, error, &mut self.events);
                 }
@@ -367,16 +368,12 @@ impl Skimpy {
                 return Ok(FoundAt::Cached { version: known.version, place });
             }
         }
-        let hint = if known.is_none() { core.hints.get(sought.name) } else { None };
-        let search = core.search_in_memory(sought, at, Start { known, hint });
+        let search = core.search_in_memory(sought, at, Start { known });
         if !search.is_over() {
             return Ok(FoundAt::OnFlash);
         }
         if let Some(youngest) = search.youngest() {
             core.translations.insert(sought.name, youngest);
-            if let Some(place) = search.place_of_youngest() {
-                core.hints.found(sought.name, place);
-            }
         }
         let found = search.best.as_ref().map_or(Version::ZERO, |best| best.version).max(fence);
         if let Some(staged) = staged.filter(|staged| staged.version > found) {

@@ -22,9 +22,9 @@ use timestone_flash::{AlignedBuffer, BlockId, Generation, PAGE_BYTES};
 use timestone_types::{Timestamp, is_planted};
 
 use super::chain::{Gathering, is_in_place, is_void};
-use super::collect::MOST_FAILURES;
 use super::contents::FrugalContents;
 use super::futile::Futile;
+use super::jobs::MOST_FAILURES;
 use super::keep::{self, Leaving};
 use super::reads::{Owner, PartsFor, ServingWalks};
 use super::victim::read_on;

@@ -65,6 +65,8 @@ struct KeyWalk {
     judged: Timestamp,
     staged: Option<StagedCopy>,
     search: Search,
+    /// The records of its bucket that it has met, as long as it follows the chain.
+    gathering: Option<Box<Gathering>>,
 }
 
 #[derive(Debug)]
@@ -128,6 +130,8 @@ pub(super) enum WalkResult {
     Gathered(Owner, Gathering),
     /// A bucket could not be gathered: its chain is damaged.
     Damaged(Owner, u32, StoreError),
+    /// A look-up has gone through some pages of a chain: what it has gathered there. The rest is behind that.
+    Walked(Gathering),
     /// The key of a large value, for a scan.
     LargeKey(u64, Result<Vec<u8>, StoreError>),
     /// A large value of a bucket that leaves a block is staged, or cannot be read.
@@ -232,8 +236,25 @@ impl ServingWalks<'_> {
         let start = self.core.start_of(key.name);
         let search = Search::new(bucket, at, start, &self.core.buckets);
         let (name, key) = (key.name, key.bytes.to_vec());
-        let task = Task::Key(KeyWalk { who, name, key, at, judged, staged, search });
-        self.begin(task);
+        let gathering = self.gathering_beside(bucket, start);
+        let walk = KeyWalk { who, name, key, at, judged, staged, search, gathering };
+        self.begin(Task::Key(walk));
+    }
+
+    /// What a look-up gathers that is to go through a chain which has grown.
+    fn gathering_beside(&self, bucket: u32, start: Start) -> Option<Box<Gathering>> {
+        let from_head = start.known.is_none();
+        if !from_head || !self.core.buckets.is_worth_a_rewriting(bucket) {
+            return None;
+        }
+        let mut gathering = self.core.gathering(bucket, None);
+        gathering.from_memory = is_in_memory(gathering.head, &self.core.kit.volume);
+        Some(Box::new(gathering))
+    }
+
+    /// Gathers the rest of a bucket.
+    pub(super) fn gather_on(&mut self, owner: Owner, gathering: Gathering) {
+        self.follow(Task::Bucket(owner, gathering));
     }
 
     /// Begins to gather a bucket; those before a record that was gathered before.
@@ -245,6 +266,10 @@ impl ServingWalks<'_> {
         if let Task::Bucket(_, gathering) = &mut task {
             gathering.from_memory = is_in_memory(gathering.head, &self.core.kit.volume);
         }
+        self.follow(task);
+    }
+
+    fn follow(&mut self, task: Task) {
         let buckets = &self.core.buckets;
         let (began, retired) = (buckets.now(), buckets.retired());
         let walk = PendingWalk { task, began, retired, anew: false };
@@ -255,8 +280,7 @@ impl ServingWalks<'_> {
     /// Follows a walk's chain until it waits for the device, or is over.
     fn advance(&mut self, slot: u32) {
         let Some(mut walk) = self.reads.walks[slot as usize].take() else { return };
-        let FrugalContents { kit, buckets, translations, hints, spaces, tail_pages, .. } =
-            &mut *self.core;
+        let FrugalContents { kit, buckets, translations, spaces, tail_pages, .. } = &mut *self.core;
         loop {
             if core::mem::take(&mut walk.anew) {
                 (walk.began, walk.retired) = (buckets.now(), buckets.retired());
@@ -267,9 +291,9 @@ impl ServingWalks<'_> {
                             self.reads.free.push(slot);
                             return self.failed(walk, error);
                         }
-                        let (known, hint) = (translations.peek(key.name), hints.peek(key.name));
-                        let start = Start { known, hint };
+                        let start = Start { known: translations.peek(key.name) };
                         key.search = Search::new(key.search.bucket, key.at, start, buckets);
+                        key.gathering = None;
                     }
                     Task::Bucket(_, gathering) => {
                         let rule = gathering_rule(gathering.bucket, buckets, translations, spaces);
@@ -297,7 +321,8 @@ impl ServingWalks<'_> {
                 self.reads.walks[slot as usize] = Some(walk);
                 return self.reads.pages.wait(PageId(page), slot, &mut kit.volume);
             };
-            let looked = look(&mut walk.task, bytes, trusted, buckets, blocks, &mut kit.buffers);
+            let known = (&*buckets, blocks);
+            let looked = look(&mut walk.task, page, bytes, trusted, known, &mut kit.buffers);
             if let Err(reason) = looked {
                 self.reads.free.push(slot);
                 return self.failed(walk, StoreError::Corrupt { page, reason });
@@ -339,8 +364,9 @@ impl ServingWalks<'_> {
                 None => {
                     let FrugalContents { kit, buckets, .. } = &mut *self.core;
                     let blocks = &kit.volume.blocks;
-                    let looked =
-                        look(&mut walk.task, bytes, false, buckets, blocks, &mut kit.buffers);
+                    let buckets = &*buckets;
+                    let (task, known) = (&mut walk.task, (buckets, blocks));
+                    let looked = look(task, page.0, bytes, false, known, &mut kit.buffers);
                     match looked {
                         Ok(()) => {
                             self.reads.walks[slot as usize] = Some(walk);
@@ -385,17 +411,17 @@ impl ServingWalks<'_> {
         }
     }
 
-    fn key_done(&mut self, walk: KeyWalk, began: u64) {
+    fn key_done(&mut self, mut walk: KeyWalk, began: u64) {
+        let gathering = walk.gathering.take().filter(|_| walk.search.pages > 1);
         if walk.search.best.as_ref().is_none_or(|best| !best.kind.is_large()) {
             self.core.walked(walk.search.bucket, walk.search.pages);
+            let handed_over = gathering.map(|gathering| WalkResult::Walked(*gathering));
+            self.reads.answers.extend(handed_over);
         }
         if let Some(youngest) = walk.search.youngest()
             && !self.core.buckets.was_linked_after(walk.search.bucket, began)
         {
             self.core.translations.insert(walk.name, youngest);
-            if let Some(place) = walk.search.place_of_youngest() {
-                self.core.hints.found(walk.name, place);
-            }
         }
         let fence = self.core.spaces.fence_at(walk.name.keyspace, walk.at);
         match walk.who {
@@ -615,16 +641,21 @@ fn is_in_memory(head: u32, volume: &Volume) -> bool {
 
 fn look(
     task: &mut Task,
+    page: u32,
     bytes: &[u8],
     trusted: bool,
-    buckets: &Buckets,
-    blocks: &crate::kit::blocks::Blocks,
+    (buckets, blocks): (&Buckets, &crate::kit::blocks::Blocks),
     buffers: &mut crate::kit::buffers::Buffers,
 ) -> Result<(), &'static str> {
     match task {
         Task::Key(walk) => {
             let key = SoughtKey { name: walk.name, bytes: &walk.key };
             let mut copy = || buffers.take();
+            // Where the look-up leaves the chain, or something is damaged, the rest is nobody's.
+            walk.gathering.take_if(|gathering| {
+                gathering.page(buckets, blocks) != Some(page)
+                    || gathering.look(bytes, trusted, buckets).is_err()
+            });
             walk.search.look(bytes, trusted, key, buckets, blocks, Some(&mut copy))
         }
         Task::Bucket(_, gathering) => gathering.look(bytes, trusted, buckets),

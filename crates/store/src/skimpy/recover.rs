@@ -28,7 +28,6 @@ use super::checkpoint::{self, CheckpointContent, Checkpointer};
 use super::collect::TailCollector;
 use super::contents::{FrugalContents, FrugalCounts, name_of};
 use super::epochs::WholeRewritings;
-use super::hints::Hints;
 use super::long::LongChains;
 use super::loose::{LooseVersion, LooseVersions};
 use super::reads::PendingReads;
@@ -50,9 +49,7 @@ use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
 use crate::kit::writer::{Stamp, StreamId, Writer};
-use crate::layout::{
-    self, LargeHead, LinkKind, Links, NO_PAGE, PageHeader, PageKind, Record, RecordKind,
-};
+use crate::layout::{self, LargeHead, Links, NO_PAGE, PageHeader, PageKind, Record, RecordKind};
 use crate::mftl::RecoveryReport;
 
 /// Pages of one read of the scan.
@@ -583,15 +580,11 @@ impl Recovery {
     }
 
     /// A put: it goes in front of its bucket. If it does not point to what is there, something is
-    /// missing between the two. One that skips the newest record has that as its prior version; where
-    /// that one is lost, it leads to what was behind it.
+    /// missing between the two.
     fn linked(&mut self, bucket: u32, place: RecordPlace, links: Links) {
         let Some(buckets) = &mut self.buckets else { return };
         let (head, chain) = (buckets.head(bucket), &mut self.chains[bucket as usize]);
-        let skips = links.kind == LinkKind::Skips;
-        let goes_on =
-            links.next == head || (skips && (links.prior == head || is_planted!(TrustsSkips)));
-        if !goes_on && head != NO_PAGE {
+        if links.next != head && head != NO_PAGE {
             let older = self.older.entry(bucket).or_default();
             older.insert(0, Beginning::Chain(RecordPlace { page: head, slot: chain.slot }));
         }
@@ -741,7 +734,6 @@ impl Recovery {
             spaces,
             buckets,
             translations,
-            hints: Hints::new(config.hints()),
             staged: BTreeMap::new(),
             log: log.into(),
             tail_pages: TailPages::default(),

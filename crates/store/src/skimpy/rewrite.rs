@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::{BlockId, Generation, PAGE_BYTES, PageId};
+use timestone_types::is_planted;
 
 use super::buckets::RecordPlace;
 use super::chain::{Gathering, is_in_place};
@@ -157,6 +158,7 @@ pub(super) fn append_whole(
     }
     let mut head = NO_PAGE;
     let count = verdict.count() - loose.len();
+    keep_together(gathering, verdict, core);
     // Without copies it begins, at the earliest, in the open block.
     core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
     for (number, kept) in verdict.kept().filter(|kept| !kept.is_loose).enumerate() {
@@ -182,6 +184,20 @@ pub(super) fn append_whole(
     let all = 0..gathering.records.len();
     forget(gathering, verdict, all, core);
     core.counts.rewritten_buckets += 1;
+}
+
+/// A bucket that fits a page and not what the open one has left begins a page, where there is room to spare:
+/// who looks for one of its keys reads one page. What is left empty comes back when the block is emptied.
+fn keep_together(gathering: &Gathering, verdict: &KeepVerdict, core: &mut FrugalContents) {
+    const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
+    let of_chain = verdict.kept().filter(|kept| !kept.is_loose);
+    let bytes: usize = of_chain.map(|kept| kept_bytes(gathering, kept)).sum();
+    let volume = &mut core.kit.volume;
+    let left = volume.writer.room_in_page(StreamId::Hot);
+    let has_room = volume.blocks.free_count() > spare(&volume.blocks);
+    if bytes > left && bytes <= ROOM && has_room && !is_planted!(SplitsWholeBuckets) {
+        volume.end_page(StreamId::Hot);
+    }
 }
 
 /// Appends what is kept in a block, the oldest first, in front of the chain; what is loose stays so. What
@@ -469,5 +485,57 @@ mod tests {
             assert!(looks[0] > 500 && looks[1] < 14 * looks[0], "{name}: {looks:?}");
             assert!(looks[1] < 4000 * 100, "{name}: {looks:?}");
         }
+    }
+
+    /// A bucket is written whole while the open page has room for one of its three records: the pages
+    /// where they are then.
+    fn pages_of_a_whole_bucket() -> BTreeSet<u32> {
+        let config =
+            MemoryConfig { pages_per_block: 64, initial_blocks: 64, ..MemoryConfig::default() };
+        let device = Box::new(MemoryMedia::new(config).open());
+        let config = SkimpyConfig { keys: 1000, cache_bytes: 0, ..SkimpyConfig::default() };
+        let (mut store, _) = Skimpy::open(device, config).expect("opens");
+        let names: Vec<[u8; 8]> = (0..10_000u64).map(u64::to_be_bytes).collect();
+        let bucket_of = |store: &Skimpy, name: &[u8; 8]| {
+            let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, name);
+            store.core.buckets.of(key.hash)
+        };
+        let bucket = bucket_of(&store, &names[0]);
+        let (own, others): (Vec<_>, Vec<_>) =
+            names.into_iter().partition(|name| bucket_of(&store, name) == bucket);
+        let three = own.iter().take(3).map(|name| (name, 800));
+        for (name, bytes) in three.chain([(&others[0], 3000), (&others[1], 2800)]) {
+            let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, name);
+            let version = Version::new(Timestamp::from_nanos(5), timestone_types::ClientId::new(1));
+            store.put(key, version, &vec![1; bytes], Expiry::NEVER).expect("there is room");
+        }
+        let core = &mut store.core;
+        let gathered = |core: &FrugalContents| {
+            let mut gathering = core.gathering(bucket, None);
+            while let Some(page) = gathering.page(&core.buckets, &core.kit.volume.blocks) {
+                let group = core.kit.volume.page_in_group(PageId(page));
+                let bytes = group.expect("nothing is durable yet").to_vec();
+                gathering.look(&bytes, true, &core.buckets).expect("it is sound");
+            }
+            gathering
+        };
+        let gathering = gathered(core);
+        let verdict = keep::judge(&gathering, Leaving::Nothing, false, core);
+        append_whole(&gathering, &verdict, core);
+        let gathering = gathered(core);
+        assert_eq!(gathering.records.len(), 3);
+        gathering.records.iter().map(|record| record.place.page).collect()
+    }
+
+    #[test]
+    fn a_bucket_that_is_written_whole_lies_in_one_page() {
+        assert_eq!(pages_of_a_whole_bucket().len(), 1);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_whole_bucket_that_lies_in_two_pages_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::SplitsWholeBuckets, pages_of_a_whole_bucket).len(), 2);
     }
 }

@@ -20,7 +20,7 @@
 
 use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
-use crate::layout::{NO_PAGE, Record, UNKNOWN_PAGE};
+use crate::layout::{NO_PAGE, Record};
 
 /// Places of a set.
 const WAYS: usize = 16;
@@ -163,8 +163,6 @@ impl Entry {
 struct Set {
     hashes: [KeyHash; WAYS],
     entries: [Entry; WAYS],
-    /// What the record there has as *hash next*; [`UNKNOWN_PAGE`] when that is not known.
-    nexts: [u32; WAYS],
     marks: [u8; WAYS],
     uses: [u8; WAYS],
     /// How often keys were asked for that have no place.
@@ -178,7 +176,6 @@ impl Set {
         Self {
             hashes: [KeyHash(0); WAYS],
             entries: [Entry::EMPTY; WAYS],
-            nexts: [UNKNOWN_PAGE; WAYS],
             marks: [0; WAYS],
             uses: [0; WAYS],
             askers: [0; ASKERS],
@@ -202,8 +199,6 @@ impl Set {
 
     fn change(&mut self, at: usize, name: Name, youngest: Youngest, horizon: Timestamp) {
         self.entries[at].change(name, youngest, horizon);
-        // It may be another record, be it of the same version in the same page.
-        self.nexts[at] = UNKNOWN_PAGE;
         self.marks[at] = youngest.marks();
     }
 
@@ -238,7 +233,7 @@ impl Set {
     fn take(&mut self, (at, uses): (usize, u8), name: Name, youngest: Youngest) {
         self.hashes[at] = name.hash;
         self.entries[at] = Entry::new(name, youngest);
-        (self.nexts[at], self.uses[at]) = (UNKNOWN_PAGE, uses);
+        self.uses[at] = uses;
         self.marks[at] = youngest.marks();
     }
 }
@@ -333,20 +328,6 @@ impl Translations {
     pub(super) fn mistrust(&mut self, name: Name) {
         if let Some(known) = self.peek(name) {
             self.update(name, Youngest { exact: false, ..known });
-        }
-    }
-
-    /// What the record of a key's youngest version has as *hash next*, if that is known.
-    pub(super) fn next_of(&self, name: Name) -> Option<u32> {
-        self.place_of(name).map(|(set, at)| set.nexts[at]).filter(|&next| next != UNKNOWN_PAGE)
-    }
-
-    /// Notes what the record of a key's youngest version has as *hash next*, if the key is known.
-    pub(super) fn set_next(&mut self, name: Name, next: u32) {
-        let set = self.set_of(name);
-        let set = &mut self.sets[set];
-        if let Some(at) = set.find(name) {
-            set.nexts[at] = next;
         }
     }
 
@@ -467,6 +448,6 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Set>() <= 55 * WAYS, "{}", size_of::<Set>());
+        assert!(size_of::<Set>() <= 51 * WAYS, "{}", size_of::<Set>());
     }
 }

@@ -37,8 +37,6 @@ pub(crate) fn frugal(config: MftlConfig) -> SkimpyConfig {
         store_id: config.store_id,
         seed: config.seed,
         keys: 200,
-        // Otherwise translations are all that is known.
-        hinted_thousandths: if config.cache_bytes == 0 { 500 } else { 0 },
         cache_bytes: config.cache_bytes,
         checkpoint_bytes: config.checkpoint_bytes,
         packing_delay: config.packing_delay,

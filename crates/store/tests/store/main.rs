@@ -15,6 +15,7 @@ mod frugal_cuts;
 mod frugal_large;
 mod frugal_loose;
 mod frugal_tail;
+mod frugal_whole;
 mod inspect;
 mod layered;
 mod lives;
