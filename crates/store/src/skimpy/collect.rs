@@ -484,10 +484,9 @@ impl TailCollector {
     /// A bucket is gathered.
     pub(super) fn gathered(&mut self, gathering: Gathering, serving: &mut ServingWalks<'_>) {
         let is_long = self.jobs.get(&gathering.bucket).is_some_and(|job| job.why == Why::Long);
-        if is_long && is_planted!(ShortensStale) {
-            return self.shorten(&gathering, serving);
-        }
-        let Some(gathering) = self.completed(gathering, serving) else { return };
+        let stale = is_long && is_planted!(ShortensStale);
+        let all = if stale { Some(gathering) } else { self.completed(gathering, serving) };
+        let Some(gathering) = all else { return };
         if is_long {
             self.shorten(&gathering, serving);
         } else {

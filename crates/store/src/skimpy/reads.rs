@@ -714,8 +714,7 @@ mod tests {
             ..MemoryConfig::default()
         };
         let device = Box::new(MemoryMedia::new(config).open());
-        let config =
-            SkimpyConfig { keys: 1, cache_bytes: 0, hinted_thousandths: 0, ..Default::default() };
+        let config = SkimpyConfig { keys: 1, cache_bytes: 0, ..Default::default() };
         let (mut store, _) = Skimpy::open(device, config).expect("opens");
         let (mut now, mut events) = (0, Vec::new());
         let hash_seed = store.seed();
