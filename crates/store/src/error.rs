@@ -94,6 +94,12 @@ pub enum StoreError {
         /// The version that this code reads and writes.
         expected: u16,
     },
+    /// Keys with their index on flash were put by an earlier version, whose chains this one does not follow.
+    #[error(
+        "the index on flash was written by an earlier version of Timestone, whose chains of records this \
+         version does not read; dump its keyspaces with that version, and load them with this one"
+    )]
+    EarlierChains,
     /// The device may grow beyond what an index entry can name.
     #[error(
         "the device may have {pages} pages, and a store can use {limit}; lower the capacity or use \

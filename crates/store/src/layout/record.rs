@@ -241,6 +241,19 @@ impl<'a> Record<'a> {
         ))
     }
 
+    /// Whether the record at the start of `bytes` was put in a chain as earlier versions did (`Skips`, kind 6):
+    /// who follows the chain passes over the record before it.
+    pub(crate) fn is_of_earlier_chains(bytes: &[u8]) -> bool {
+        if bytes.len() < FIXED || bytes[4] & LINKED == 0 || bytes[5] & 7 != 6 {
+            return false;
+        }
+        // A bit that has flipped makes no record an earlier one.
+        let expiry = if bytes[4] & EXPIRES == 0 { 0 } else { EXPIRY };
+        let (key, value) = (usize::from(u16_at(bytes, 6)), u32_at(bytes, 8) as usize);
+        let sealed = bytes.get(4..FIXED + expiry + LINK_BYTES + key + value);
+        sealed.is_some_and(|sealed| crc32c::crc32c(sealed) == u32_at(bytes, 0))
+    }
+
     /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The
     /// checksum is [`Self::read_intact`]'s.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {

@@ -84,6 +84,14 @@ fn a_record_in_a_chain_reads_back_with_its_pointers() {
     assert_eq!(written[1].bytes(), Record::bytes_for(3, 5, false) + LINK_BYTES);
     assert_eq!(record_at(&page, 2).and_then(Record::read), Some(written[2]));
     assert_eq!((count(&page), sequence(&page)), (7, 8));
+    let mut earlier = record_at(&page, 2).expect("a record").to_vec();
+    assert!(!Record::is_of_earlier_chains(&earlier));
+    earlier[5] = earlier[5] & !7 | 6;
+    assert!(!Record::is_of_earlier_chains(&earlier), "it is damaged");
+    let bytes = written[2].bytes();
+    let sealed = crc32c::crc32c(&earlier[4..bytes]);
+    earlier[..4].copy_from_slice(&sealed.to_le_bytes());
+    assert!(Record::is_of_earlier_chains(&earlier) && Record::read(&earlier).is_none());
 }
 
 #[test]

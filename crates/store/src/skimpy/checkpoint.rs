@@ -30,7 +30,9 @@ use crate::layout::{
 };
 
 /// "This is of a skimpy store", and the version of the stream.
-const MAGIC: u32 = u32::from_le_bytes(*b"SKM3");
+const MAGIC: u32 = u32::from_le_bytes(*b"SKM4");
+/// Those of earlier versions, whose chains this one does not follow.
+const EARLIER: [[u8; 4]; 3] = [*b"SKM1", *b"SKM2", *b"SKM3"];
 const END: u8 = b'E';
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -442,6 +444,11 @@ impl StreamReader<'_> {
         let count = self.u32()? as usize;
         (count.checked_mul(least)? <= self.0.len()).then_some(count)
     }
+}
+
+/// Whether a checkpoint is one of an earlier version.
+pub(super) fn is_earlier(bytes: &[u8]) -> bool {
+    EARLIER.iter().any(|magic| bytes.starts_with(magic))
 }
 
 /// Reads what [`write`] wrote; `None` when it makes no sense.

@@ -105,7 +105,7 @@ impl Skimpy {
     /// waiting.
     ///
     /// # Errors
-    /// [`StoreError::ForeignStore`], [`StoreError::Format`], and failures of the device.
+    /// [`StoreError::ForeignStore`], [`StoreError::Format`], [`StoreError::EarlierChains`], and failures of the device.
     pub fn open(
         device: Box<dyn FlashDevice>,
         config: SkimpyConfig,

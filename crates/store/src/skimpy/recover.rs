@@ -290,7 +290,11 @@ impl Recovery {
         candidates: &BTreeMap<u64, Vec<BlockId>>,
     ) -> Result<(Option<CheckpointContent>, Vec<BlockId>), StoreError> {
         for (&number, blocks) in candidates.iter().rev() {
-            if let Some(bytes) = self.read_checkpoint(device, number, blocks)?
+            let bytes = self.read_checkpoint(device, number, blocks)?;
+            if bytes.as_deref().is_some_and(checkpoint::is_earlier) {
+                return Err(StoreError::EarlierChains);
+            }
+            if let Some(bytes) = bytes
                 && let Some(content) = checkpoint::read(&bytes)
                 && content.blocks.iter().all(|mark| mark.scan_from <= self.geometry.pages_per_block)
                 && content.largest <= self.blocks.blocks_of(layout::MAX_PARTS)
@@ -486,7 +490,11 @@ impl Recovery {
         match header.kind {
             PageKind::Records | PageKind::LargeHeads => {
                 for slot in 0..layout::count(bytes) {
-                    match layout::record_at(bytes, slot).and_then(Record::read_intact) {
+                    let raw = layout::record_at(bytes, slot);
+                    if raw.is_some_and(Record::is_of_earlier_chains) {
+                        return Err(StoreError::EarlierChains);
+                    }
+                    match raw.and_then(Record::read_intact) {
                         Some(record) => self.found(RecordPlace { page: page.0, slot }, &record),
                         None => {
                             self.report.corrupt_records += 1;
