@@ -57,8 +57,6 @@ const SCAN_DEPTH: usize = 16;
 const PAGES_AHEAD: u32 = 8;
 /// First pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
-/// How many of each block: a first page that is empty may be damage, where another one follows.
-const PROBED_PAGES: u32 = 2;
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +89,6 @@ struct Recovery {
     named: Vec<bool>,
     /// Blocks in which the head of a large value that was found has its parts.
     claimed: Vec<bool>,
-    /// A block could not be read, and is left alone.
-    has_unread: bool,
     blocks: Blocks,
     spaces: Spaces,
     sequence: u64,
@@ -131,7 +127,6 @@ pub(super) fn open(
         first: vec![FirstPage::Empty; geometry.blocks as usize],
         named: vec![false; geometry.blocks as usize],
         claimed: vec![false; geometry.blocks as usize],
-        has_unread: false,
         blocks: Blocks::new(geometry),
         spaces: Spaces::default(),
         sequence: 0,
@@ -170,16 +165,14 @@ impl Recovery {
     ) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
         let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
         let geometry = self.geometry;
-        let probed = PROBED_PAGES.min(geometry.pages_per_block);
         let jobs = (0..geometry.blocks)
             .map(BlockId)
             .filter(|&block| device.programmed(block) != Some(0))
-            .map(|block| (geometry.page(block, 0), probed))
+            .map(|block| (geometry.page(block, 0), 1))
             .collect();
         let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
             let block = geometry.block_of(page);
             let at = block.0 as usize;
-            let (bytes, behind) = bytes.split_at(PAGE_BYTES);
             self.first[at] = match (result, PageHeader::read(bytes)) {
                 (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
                 (Err(_), _) | (_, None) => FirstPage::Damaged,
@@ -211,13 +204,37 @@ impl Recovery {
                     }
                 }
             };
-            // A power cut may have kept that one by chance; or the first page is damaged.
-            if self.first[at] == FirstPage::Empty
-                && let Some(Ok(header)) = PageHeader::read(behind)
+            Ok(())
+        })?;
+        self.report.read_bytes += read;
+        self.probe_behind_empty(device)?;
+        debug_assert!(
+            candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
+            "a block is part of one checkpoint"
+        );
+        Ok(candidates)
+    }
+
+    /// Looks behind first pages that are empty. A power cut may have kept the second one by chance; or the
+    /// first one is damaged.
+    fn probe_behind_empty(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+        let geometry = self.geometry;
+        if geometry.pages_per_block < 2 || is_planted!(BelievesEmptyPages) {
+            return Ok(());
+        }
+        let jobs = (0..geometry.blocks)
+            .map(BlockId)
+            .filter(|block| self.first[block.0 as usize] == FirstPage::Empty)
+            .filter(|&block| device.programmed(block) != Some(0))
+            .map(|block| (geometry.page(block, 1), 1))
+            .collect();
+        let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
+            let at = geometry.block_of(page).0 as usize;
+            if result.is_ok()
+                && let Some(Ok(header)) = PageHeader::read(bytes)
                 && header.store == self.config.store_id
-                && header.page.0 == page.0 + 1
+                && header.page == page
                 && header.generation >= self.generations[at]
-                && !is_planted!(BelievesEmptyPages)
             {
                 self.generations[at] = header.generation;
                 self.first[at] = FirstPage::Damaged;
@@ -225,11 +242,7 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
-        debug_assert!(
-            candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
-            "a block is part of one checkpoint"
-        );
-        Ok(candidates)
+        Ok(())
     }
 
     /// Loads the newest checkpoint that is whole.
@@ -426,6 +439,13 @@ impl Recovery {
         for (keyspace, id, dead) in core::mem::take(&mut self.orphans) {
             if let Some(space) = self.spaces.get_mut(keyspace) {
                 space.index.add_dead(id, dead);
+            }
+        }
+        // What the device has not read may be there, and be read at the next start: so far goes the block.
+        for &Invalid { block, index, failed, .. } in &self.invalid {
+            let pages = &mut self.pages[block as usize];
+            if failed && *pages > 0 {
+                *pages = (*pages).max(index + 1);
             }
         }
         for &Invalid { block, index, unreadable, .. } in &self.invalid {
@@ -635,7 +655,6 @@ impl Recovery {
                     // The device may read it the next time.
                     tracing::warn!(block = number, "a block cannot be read, and is set aside");
                     self.blocks.quarantine(block);
-                    self.has_unread = true;
                 } else if fresh {
                     self.blocks.release(block, generation);
                 } else {
@@ -672,7 +691,7 @@ impl Recovery {
         let mut spaces = self.spaces;
         spaces.end_recovery();
         (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
-        if self.has_unread {
+        if self.invalid.iter().any(|page| page.failed) {
             spaces.marks.keep_tombstones();
         }
         let mut volume = Volume::new(device, self.blocks, writer);

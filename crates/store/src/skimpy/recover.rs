@@ -446,6 +446,13 @@ impl Recovery {
             }
         }
         self.blocks.unclaimed_parts_died();
+        // What the device has not read may be there, and be read at the next start: so far goes the block.
+        for &Invalid { block, index, failed, .. } in &self.invalid {
+            let pages = &mut self.pages[block as usize];
+            if failed && *pages > 0 {
+                *pages = (*pages).max(index + 1);
+            }
+        }
         for &Invalid { block, index, unreadable, .. } in &self.invalid {
             if index < self.pages[block as usize] {
                 self.blocks.add_hole(geometry.page(BlockId(block), index));
@@ -717,7 +724,7 @@ impl Recovery {
         log.iter().for_each(|&block| buckets.begun(block, self.order[block.0 as usize]));
         // Who is led there tries to read it.
         self.unread.iter().for_each(|&block| buckets.begun(BlockId(block), 0));
-        if !self.unread.is_empty() {
+        if !self.unread.is_empty() || self.invalid.iter().any(|page| page.failed) {
             spaces.marks.keep_tombstones();
         }
         let mut volume = Volume::new(device, self.blocks, writer);

@@ -183,6 +183,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         // for the transaction itself.
         let begin = txn.begin;
         let value = value.filter(|_| !expires_at.has_passed(begin));
+        let expires_at = if value.is_some() { expires_at } else { Expiry::NEVER };
         let at = txn.keys.find_or_insert(hash, key.keyspace, key.key, shard)?;
         txn.keys.write(at, value, expires_at)?;
         debug_assert!(txn.keys.writes() > 0, "a write that is not counted");
