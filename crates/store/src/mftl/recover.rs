@@ -57,6 +57,8 @@ const SCAN_DEPTH: usize = 16;
 const PAGES_AHEAD: u32 = 8;
 /// First pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
+/// How many of each block: a first page that is empty may be damage, where another one follows.
+const PROBED_PAGES: u32 = 2;
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,14 +167,16 @@ impl Recovery {
     ) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
         let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
         let geometry = self.geometry;
+        let probed = PROBED_PAGES.min(geometry.pages_per_block);
         let jobs = (0..geometry.blocks)
             .map(BlockId)
             .filter(|&block| device.programmed(block) != Some(0))
-            .map(|block| (geometry.page(block, 0), 1))
+            .map(|block| (geometry.page(block, 0), probed))
             .collect();
         let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
             let block = geometry.block_of(page);
             let at = block.0 as usize;
+            let (bytes, behind) = bytes.split_at(PAGE_BYTES);
             self.first[at] = match (result, PageHeader::read(bytes)) {
                 (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
                 (Err(_), _) | (_, None) => FirstPage::Damaged,
@@ -204,37 +208,13 @@ impl Recovery {
                     }
                 }
             };
-            Ok(())
-        })?;
-        self.report.read_bytes += read;
-        self.probe_behind_empty(device)?;
-        debug_assert!(
-            candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
-            "a block is part of one checkpoint"
-        );
-        Ok(candidates)
-    }
-
-    /// Looks behind first pages that are empty. A power cut may have kept the second one by chance; or the
-    /// first one is damaged.
-    fn probe_behind_empty(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
-        let geometry = self.geometry;
-        if geometry.pages_per_block < 2 || is_planted!(BelievesEmptyPages) {
-            return Ok(());
-        }
-        let jobs = (0..geometry.blocks)
-            .map(BlockId)
-            .filter(|block| self.first[block.0 as usize] == FirstPage::Empty)
-            .filter(|&block| device.programmed(block) != Some(0))
-            .map(|block| (geometry.page(block, 1), 1))
-            .collect();
-        let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
-            let at = geometry.block_of(page).0 as usize;
-            if result.is_ok()
-                && let Some(Ok(header)) = PageHeader::read(bytes)
+            // A power cut may have kept that one by chance; or the first page is damaged.
+            if self.first[at] == FirstPage::Empty
+                && let Some(Ok(header)) = PageHeader::read(behind)
                 && header.store == self.config.store_id
-                && header.page == page
+                && header.page.0 == page.0 + 1
                 && header.generation >= self.generations[at]
+                && !is_planted!(BelievesEmptyPages)
             {
                 self.generations[at] = header.generation;
                 self.first[at] = FirstPage::Damaged;
@@ -242,7 +222,11 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
-        Ok(())
+        debug_assert!(
+            candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
+            "a block is part of one checkpoint"
+        );
+        Ok(candidates)
     }
 
     /// Loads the newest checkpoint that is whole.

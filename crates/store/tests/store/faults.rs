@@ -254,7 +254,7 @@ fn what_could_not_be_read_of_a_block_once_is_there_at_the_next_start() {
         (0..keys).filter(|n| driver.value(&n.to_be_bytes(), time).is_some()).count() as u64
     };
     let mut missing = 0;
-    for (nth, deletes) in (30..=60u32).flat_map(|nth| [(nth, false), (nth, true)]) {
+    for (nth, deletes) in (20..=40u32).flat_map(|nth| [(nth, false), (nth, true)]) {
         let media = media.copy();
         media.inject(Fault::Fail { kind: OpKind::Read, nth });
         let (mut driver, report) = open(&media, config());
@@ -296,7 +296,7 @@ fn a_block_whose_reads_all_failed_once_is_not_erased() {
         (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count()
     };
     let mut missing = 0;
-    for (probe, scan) in (1..=12u32).flat_map(|probe| (60..=90).map(move |scan| (probe, scan))) {
+    for (probe, scan) in (1..=12u32).flat_map(|probe| (41..=46).map(move |scan| (probe, scan))) {
         let (probe, deletes) = (probe.div_ceil(2), probe % 2 == 0);
         let media = media.copy();
         media.inject(Fault::Fail { kind: OpKind::Read, nth: probe });
