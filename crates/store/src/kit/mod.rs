@@ -28,6 +28,7 @@ pub(crate) mod blocks;
 pub(crate) mod buffers;
 pub(crate) mod bulk_read;
 pub(crate) mod cache;
+pub(crate) mod invalid_pages;
 pub(crate) mod key_id;
 pub(crate) mod ledger;
 pub(crate) mod life;

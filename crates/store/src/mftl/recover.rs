@@ -17,7 +17,7 @@
 //! head of a large value whose parts are gone, comes back; a block is erased that something is known
 //! of, or that could not be read.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
@@ -40,6 +40,7 @@ use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
 use crate::kit::bulk_read::{PageRange, read_all, sync};
 use crate::kit::cache::Cache;
+use crate::kit::invalid_pages::InvalidPages;
 use crate::kit::life::Life;
 use crate::kit::room::Room;
 use crate::kit::scrub::Scrubber;
@@ -70,17 +71,6 @@ enum FirstPage {
     Page(PageKind),
 }
 
-/// A page without a sound header of its block's life.
-#[derive(Clone, Copy, Debug)]
-struct Invalid {
-    block: u32,
-    index: u32,
-    /// It is neither blank nor a sound page of an earlier life: something was, or is, there.
-    unreadable: bool,
-    /// The device did not read it.
-    failed: bool,
-}
-
 struct Recovery {
     config: MftlConfig,
     seed: Option<HashSeed>,
@@ -96,7 +86,7 @@ struct Recovery {
     sequence: u64,
     /// Pages of each block that are known to be programmed.
     pages: Vec<u32>,
-    invalid: Vec<Invalid>,
+    invalid: InvalidPages,
     /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds
     /// those, and not the dead.
     orphans: Vec<(KeyspaceId, KeyId, u32)>,
@@ -133,7 +123,7 @@ pub(super) fn open(
         spaces: Spaces::default(),
         sequence: 0,
         pages: vec![0; geometry.blocks as usize],
-        invalid: Vec::new(),
+        invalid: InvalidPages::default(),
         orphans: Vec::new(),
         superseded: Vec::new(),
         outside: Vec::new(),
@@ -425,21 +415,9 @@ impl Recovery {
                 space.index.add_dead(id, dead);
             }
         }
-        // What the device has not read may be there, and be read at the next start: so far goes the block.
-        for &Invalid { block, index, failed, .. } in &self.invalid {
-            let pages = &mut self.pages[block as usize];
-            if failed && *pages > 0 {
-                *pages = (*pages).max(index + 1);
-            }
-        }
-        for &Invalid { block, index, unreadable, .. } in &self.invalid {
-            if index < self.pages[block as usize] {
-                self.blocks.add_hole(geometry.page(BlockId(block), index));
-                self.report.corrupt_pages += 1;
-            } else {
-                self.report.unreadable_tails += u64::from(unreadable);
-            }
-        }
+        let damaged = self.invalid.settle(&mut self.pages, geometry, &mut self.blocks);
+        self.report.corrupt_pages += damaged.inside;
+        self.report.unreadable_tails += damaged.behind;
         Ok(())
     }
 
@@ -466,12 +444,8 @@ impl Recovery {
                     header.page == page && header.generation < self.generations[at]
                 });
                 let blank = bytes.iter().all(|&byte| byte == 0);
-                self.invalid.push(Invalid {
-                    block: block.0,
-                    index,
-                    unreadable: !readable || !(earlier || blank),
-                    failed: !readable,
-                });
+                let unreadable = !readable || !(earlier || blank);
+                self.invalid.push(block, index, unreadable, !readable);
                 return Ok(());
             }
         };
@@ -612,8 +586,7 @@ impl Recovery {
     /// Completes the block table and tells the device where each block's write pointer is.
     fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
         assert_eq!(self.blocks.count(), self.geometry.blocks, "each block is in the table");
-        let failed: BTreeSet<u32> =
-            self.invalid.iter().filter(|page| page.failed).map(|page| page.block).collect();
+        let failed = self.invalid.unread_blocks();
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];
@@ -675,7 +648,7 @@ impl Recovery {
         let mut spaces = self.spaces;
         spaces.end_recovery();
         (spaces.seed, spaces.marks) = (seed, Watermarks::opened(watermark, config.without_log));
-        if self.invalid.iter().any(|page| page.failed) {
+        if !self.invalid.unread_blocks().is_empty() {
             spaces.marks.keep_tombstones();
         }
         let mut volume = Volume::new(device, self.blocks, writer);

@@ -42,6 +42,7 @@ use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
 use crate::kit::bulk_read::{PageRange, read_all, sync};
 use crate::kit::cache::Cache;
+use crate::kit::invalid_pages::InvalidPages;
 use crate::kit::life::Life;
 use crate::kit::room::Room;
 use crate::kit::scrub::Scrubber;
@@ -69,16 +70,6 @@ enum FirstPage {
     /// Something that does not check out: the pages behind it decide, of this kind if one is sound.
     Damaged(Option<PageKind>),
     Page(PageKind),
-}
-
-/// A page without a sound header of its block's life.
-#[derive(Clone, Copy, Debug)]
-struct Invalid {
-    block: u32,
-    index: u32,
-    unreadable: bool,
-    /// The device did not read it.
-    failed: bool,
 }
 
 /// A bucket while its chain is put together.
@@ -118,7 +109,7 @@ struct Recovery {
     claimed: Vec<bool>,
     /// Blocks that could not be read: they are left alone, and what leads there is followed.
     unread: BTreeSet<u32>,
-    invalid: Vec<Invalid>,
+    invalid: InvalidPages,
     /// Pages with damaged records.
     scars: Vec<u32>,
     records: u64,
@@ -154,7 +145,7 @@ pub(super) fn open(
         pages: vec![0; blocks],
         claimed: vec![false; blocks],
         unread: BTreeSet::new(),
-        invalid: Vec::new(),
+        invalid: InvalidPages::default(),
         scars: Vec::new(),
         records: 0,
         record_bytes: 0,
@@ -446,21 +437,9 @@ impl Recovery {
             }
         }
         self.blocks.unclaimed_parts_died();
-        // What the device has not read may be there, and be read at the next start: so far goes the block.
-        for &Invalid { block, index, failed, .. } in &self.invalid {
-            let pages = &mut self.pages[block as usize];
-            if failed && *pages > 0 {
-                *pages = (*pages).max(index + 1);
-            }
-        }
-        for &Invalid { block, index, unreadable, .. } in &self.invalid {
-            if index < self.pages[block as usize] {
-                self.blocks.add_hole(geometry.page(BlockId(block), index));
-                self.report.corrupt_pages += 1;
-            } else {
-                self.report.unreadable_tails += u64::from(unreadable);
-            }
-        }
+        let damaged = self.invalid.settle(&mut self.pages, geometry, &mut self.blocks);
+        self.report.corrupt_pages += damaged.inside;
+        self.report.unreadable_tails += damaged.behind;
         Ok(())
     }
 
@@ -482,7 +461,7 @@ impl Recovery {
                 });
                 let blank = bytes.is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0));
                 let (unreadable, failed) = (!(earlier || blank), bytes.is_none());
-                self.invalid.push(Invalid { block: block.0, index, unreadable, failed });
+                self.invalid.push(block, index, unreadable, failed);
                 return Ok(());
             }
         };
@@ -609,7 +588,7 @@ impl Recovery {
 
     /// Completes the block table and tells the device where each block's write pointer is.
     fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
-        let failed = self.invalid.iter().filter(|page| page.failed).map(|page| page.block);
+        let failed = self.invalid.unread_blocks().into_iter();
         let is_blank = |block: &u32| self.pages[*block as usize] == 0;
         self.unread.extend(failed.filter(is_blank).collect::<Vec<u32>>());
         for number in 0..self.geometry.blocks {
@@ -724,7 +703,7 @@ impl Recovery {
         log.iter().for_each(|&block| buckets.begun(block, self.order[block.0 as usize]));
         // Who is led there tries to read it.
         self.unread.iter().for_each(|&block| buckets.begun(BlockId(block), 0));
-        if !self.unread.is_empty() || self.invalid.iter().any(|page| page.failed) {
+        if !self.unread.is_empty() || !self.invalid.unread_blocks().is_empty() {
             spaces.marks.keep_tombstones();
         }
         let mut volume = Volume::new(device, self.blocks, writer);

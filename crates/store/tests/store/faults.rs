@@ -241,45 +241,34 @@ fn a_block_with_parts_of_a_value_is_kept_whatever_it_looks_like() {
     assert!(damaged > 2, "{damaged} blocks");
 }
 
-/// The same of a part of a block: the last pages of large blocks are read by themselves.
-#[test]
-fn what_could_not_be_read_of_a_block_once_is_there_at_the_next_start() {
-    let media = media(128, 20);
-    let (mut driver, _) = open(&media, config());
-    let keys = 2500u64;
-    (0..keys).for_each(|n| driver.put(&n.to_be_bytes(), 10, &[b'v'; 450]));
-    driver.sync();
-    drop(driver);
-    let found = |driver: &mut Driver<Mftl>, time: u64| {
-        (0..keys).filter(|n| driver.value(&n.to_be_bytes(), time).is_some()).count() as u64
-    };
-    let mut missing = 0;
-    for (nth, deletes) in (20..=40u32).flat_map(|nth| [(nth, false), (nth, true)]) {
-        let media = media.copy();
-        media.inject(Fault::Fail { kind: OpKind::Read, nth });
-        let (mut driver, report) = open(&media, config());
-        media.clear_faults();
-        if !report.met_damage() {
-            continue;
-        }
-        missing += 1;
-        let time = 1 << 20;
-        if deletes {
-            (0..keys).for_each(|n| driver.delete(&n.to_be_bytes(), 40));
-        }
+/// How many of the keys from 0 on have a value at a time.
+fn there(driver: &mut Driver<Mftl>, keys: u64, time: u64) -> u64 {
+    (0..keys).filter(|n| driver.value(&n.to_be_bytes(), time).is_some()).count() as u64
+}
+
+/// How many keys are there at a start after one that could not read all: other keys were put meanwhile, and
+/// these were deleted, if it `deletes`; nobody reads below `time`, if that is given.
+fn there_after_churn(
+    mut driver: Driver<Mftl>,
+    media: &MemoryMedia,
+    keys: u64,
+    (deletes, puts): (bool, u64),
+    time: Option<u64>,
+) -> u64 {
+    if deletes {
+        (0..keys).for_each(|n| driver.delete(&n.to_be_bytes(), 40));
+    }
+    if let Some(time) = time {
         driver.store.advance_watermark(at(time));
         driver.store.advance_replay_floor(at(time));
-        for n in 0..15_000u64 {
-            driver.put(&(10_000 + n % 30).to_be_bytes(), 50 + n, &[b'v'; 500]);
-            driver.pump();
-        }
-        driver.sync();
-        drop(driver);
-        let (mut driver, _) = open(&media, config());
-        let (there, wanted) = (found(&mut driver, time), if deletes { 0 } else { keys });
-        assert_eq!(there, wanted, "read {nth} failed once, deletes: {deletes}");
     }
-    assert!(missing > 4, "{missing} reads of the scan failed");
+    for n in 0..puts {
+        driver.put(&(10_000 + n % 30).to_be_bytes(), 50 + n, &[b'v'; 500]);
+        driver.pump();
+    }
+    driver.sync();
+    drop(driver);
+    there(&mut open(media, config()).0, keys, time.unwrap_or(20))
 }
 
 /// A device that fails to read a block when it is opened may read it the next time.
@@ -292,9 +281,6 @@ fn a_block_whose_reads_all_failed_once_is_not_erased() {
     }
     driver.sync();
     drop(driver);
-    let found = |driver: &mut Driver<Mftl>| {
-        (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count()
-    };
     let mut missing = 0;
     for (probe, scan) in (1..=12u32).flat_map(|probe| (41..=46).map(move |scan| (probe, scan))) {
         let (probe, deletes) = (probe.div_ceil(2), probe % 2 == 0);
@@ -303,32 +289,49 @@ fn a_block_whose_reads_all_failed_once_is_not_erased() {
         media.inject(Fault::Fail { kind: OpKind::Read, nth: scan });
         let (mut driver, report) = open(&media, config());
         media.clear_faults();
-        if found(&mut driver) == 100 {
+        if there(&mut driver, 100, 20) == 100 {
             continue;
         }
         missing += 1;
         assert!(report.met_damage(), "{report:?}");
-        let time = 1 << 20;
-        if deletes {
-            (0..100u64).for_each(|n| driver.delete(&n.to_be_bytes(), 40));
-            driver.store.advance_watermark(at(time));
-            driver.store.advance_replay_floor(at(time));
-        }
-        for n in 0..if deletes { 3000 } else { 600u64 } {
-            driver.put(&(1000 + n % 30).to_be_bytes(), 50 + n, &[b'v'; 500]);
-            driver.pump();
-        }
-        driver.sync();
-        drop(driver);
-        let (mut driver, _) = open(&media, config());
-        if deletes {
-            let back = (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), time).is_some());
-            assert_eq!(back.count(), 0, "deleted keys are back: reads {probe} and {scan}");
-        } else {
-            assert_eq!(found(&mut driver), 100, "reads {probe} and {scan}");
-        }
+        let (puts, time) = if deletes { (3000, Some(1 << 20)) } else { (600, None) };
+        let found = there_after_churn(driver, &media, 100, (deletes, puts), time);
+        assert_eq!(
+            found,
+            if deletes { 0 } else { 100 },
+            "reads {probe} and {scan}, deletes: {deletes}"
+        );
     }
     assert!(missing > 0, "no block was unreadable");
+}
+
+/// The same of a part of a block: the last pages of large blocks are read by themselves.
+#[test]
+fn what_could_not_be_read_of_a_block_once_is_there_at_the_next_start() {
+    let media = media(128, 20);
+    let (mut driver, _) = open(&media, config());
+    let keys = 2500u64;
+    (0..keys).for_each(|n| driver.put(&n.to_be_bytes(), 10, &[b'v'; 450]));
+    driver.sync();
+    drop(driver);
+    let mut missing = 0;
+    for (nth, deletes) in (20..=40u32).flat_map(|nth| [(nth, false), (nth, true)]) {
+        let media = media.copy();
+        media.inject(Fault::Fail { kind: OpKind::Read, nth });
+        let (driver, report) = open(&media, config());
+        media.clear_faults();
+        if !report.met_damage() {
+            continue;
+        }
+        missing += 1;
+        let found = there_after_churn(driver, &media, keys, (deletes, 15_000), Some(1 << 20));
+        assert_eq!(
+            found,
+            if deletes { 0 } else { keys },
+            "read {nth} failed once, deletes: {deletes}"
+        );
+    }
+    assert!(missing > 4, "{missing} reads of the scan failed");
 }
 
 #[test]
