@@ -4,7 +4,7 @@
 use timestone_flash::{Generation, MemoryConfig, MemoryMedia, PAGE_BYTES, PageId};
 use timestone_store::prelude::*;
 use timestone_store::{
-    AsOf, KeyRange, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent, fuzz,
+    AsOf, Direction, KeyRange, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, StoreEvent, fuzz,
 };
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -76,7 +76,10 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
     let _ = store.count(KeyspaceId::DEFAULT, late, ReadToken(2));
     let limit = ScanLimit { keys: 100, bytes: 3000 };
     let as_of = AsOf { at: late, judged: late };
-    let _ = store.range_as_of(KeyRange::all(ORDERED), limit, as_of, ReadToken(8));
+    for (direction, token) in [(Direction::Ascending, 8), (Direction::Descending, 11)] {
+        let all = KeyRange::all(ORDERED);
+        let _ = store.range_as_of(all, direction, limit, as_of, ReadToken(token));
+    }
     let _ = store.first_above(KeyRange::all(ORDERED), Timestamp::from_nanos(1 << 40), 100);
     store.scrub();
     for round in 0..3_u64 {
