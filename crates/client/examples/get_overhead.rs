@@ -178,7 +178,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let map = ShardMap::single(ClusterId::new(1), info, 4)?;
     let shards = (0..4).map(|n| (ShardId::new(n), StageId::new(1 + n))).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let wiring = InProcess { shards, server: StageId::new(1) };
+    let wiring = InProcess { shards, server: StageId::new(1), seed: 1 };
     let client = in_process::<Event>(
         ClientId::new(1),
         &map,

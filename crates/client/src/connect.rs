@@ -272,8 +272,8 @@ pub fn in_process<E: ClientEvent>(
     clock: Arc<dyn Clock>,
 ) -> InProcessClient<E> {
     let shared = Arc::new(LoopShared::new());
-    let engine =
-        Engine::new(engine, client, Routes::from(map), seed_of(&clock) ^ u64::from(client.get()));
+    let seed = wiring.seed ^ u64::from(client.get());
+    let engine = Engine::new(engine, client, Routes::from(map), seed);
     let name = format!("client-{client}");
     let stage = ClientStage::new(name, engine, Arc::clone(&shared), Lanes::<E>::new(wiring), clock);
     InProcessClient { stage: Box::new(stage), shared }
@@ -304,5 +304,11 @@ impl Attachment {
     ) -> Db {
         self.0.set_notifier(notifier(injector, stage));
         Db::new(Lifeline { shared: self.0, end })
+    }
+
+    /// A handle for a driver without threads, which calls the stage itself after it has called the handle.
+    #[must_use]
+    pub fn attach_by_hand(self) -> Db {
+        Db::new(Lifeline { shared: self.0, end: None })
     }
 }

@@ -25,6 +25,8 @@ pub struct InProcess {
     /// The stage that answers what concerns the server and the master (keyspaces, client ids, the
     /// map).
     pub server: StageId,
+    /// Decides the client's pauses.
+    pub seed: u64,
 }
 
 /// See [`InProcess`].

@@ -319,7 +319,8 @@ mod tests {
             let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(LoopShared::new());
-            let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
+            let wiring =
+                InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER, seed: 1 };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
             let stage = ClientStage::new(
                 "client".to_owned(),

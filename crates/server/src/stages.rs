@@ -15,7 +15,7 @@ use timestone_replication::Step;
 use timestone_seda::{AdmissionLimit, Layout, MemoryUse, Stage, StageId};
 use timestone_types::{Epoch, ShardId, Timestamp};
 
-use crate::assembly::{Assembled, Observed, assemble_on};
+use crate::assembly::{Assembled, EmbeddedClient, EmbeddedClientSlot, Observed, assemble_on};
 use crate::config::ServerConfig;
 use crate::environment::Environment;
 use crate::error::ServerError;
@@ -121,11 +121,27 @@ impl ServerStages {
         config: &ServerConfig,
         environment: Arc<dyn Environment>,
     ) -> Result<Self, ServerError> {
+        Ok(Self::of(assemble_on(config, environment, false, |_| Vec::new())?))
+    }
+
+    /// The same with embedded clients, which `embedded_clients` makes once their slots are known.
+    ///
+    /// # Errors
+    /// As [`ServerStages::build`].
+    pub fn build_with(
+        config: &ServerConfig,
+        environment: Arc<dyn Environment>,
+        embedded_clients: impl FnOnce(&[EmbeddedClientSlot]) -> Vec<EmbeddedClient>,
+    ) -> Result<Self, ServerError> {
+        Ok(Self::of(assemble_on(config, environment, true, embedded_clients)?))
+    }
+
+    fn of(assembled: Assembled) -> Self {
         let Assembled {
             stages, layout, runtime, native, shard_stages, log_stages, observed, ..
-        } = assemble_on(config, environment, false, |_| Vec::new())?;
+        } = assembled;
         observed.ready.store(true, Relaxed);
-        Ok(Self {
+        Self {
             stages,
             layout,
             admission: runtime.admission,
@@ -134,7 +150,7 @@ impl ServerStages {
             shards: shard_stages,
             logs: log_stages,
             observed,
-        })
+        }
     }
 
     /// A way to change the memory that the record caches may take, while the stages run.

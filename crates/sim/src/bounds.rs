@@ -180,6 +180,12 @@ fn check_cluster(scenario: &Scenario) -> Checked {
     within(&["cluster", "cores"], part.cores, 1..=64)?;
     within(&["cluster", "clients"], part.clients, 1..=256)?;
     within(&["cluster", "sessions"], part.sessions, 1..=1024)?;
+    within(&["cluster", "embedded-sessions"], part.embedded_sessions, 1..=1024)?;
+    if part.embedded_sessions.is_some() && part.servers != Some(1) {
+        let what =
+            "is for servers = 1: embedded clients know the shards of their own process alone";
+        return Err(Wrong::new(&["cluster", "embedded-sessions"], what.to_owned()));
+    }
     within(&["cluster", "regions"], part.regions, 1..=16)?;
     within(&["cluster", "slowness"], part.slowness, 0.01..=1000.0)?;
     within(&["cluster", "neighbours"], part.neighbours, 1.0..=10.0)?;
@@ -592,6 +598,12 @@ mod tests {
                 3,
                 "is 6s; it lies between 0ns and 5s",
             ),
+            (
+                "[cluster]\nservers = 1\nembedded-sessions = 0",
+                3,
+                "is 0; it lies between 1 and 1024",
+            ),
+            ("[cluster]\nembedded-sessions = 4", 2, "is for servers = 1: embedded clients"),
             ("[workload]\nkind = \"cycle\"\nkeys = 2", 3, "is 2; it lies between 3 and 1000"),
             ("[workload]\nkind = \"retwis\"\nkeys = 98305", 3, "holds 98304, of 512 bytes each"),
             (

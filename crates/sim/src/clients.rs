@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use timestone_client::{ClientStageEvent, ClientStages, ConnectOptions};
+use timestone_client::{ClientStageEvent, ClientStages, ConnectOptions, Db};
 use timestone_clock::Clock;
 use timestone_seda::simulated::{LocalTime, SimulatedConfig, SimulatedRuntime};
 use timestone_seda::{Layout, Stage};
@@ -13,6 +13,13 @@ use crate::network::ProcessId;
 use crate::process::{ProcessLife, Role, SharedNetwork};
 use crate::world::{World, spin_of};
 use timestone_costmodel::{Costs, StageKind};
+
+/// An event loop among those of its process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventLoop {
+    pub(crate) number: usize,
+    pub(crate) of: usize,
+}
 
 impl World {
     pub(crate) fn connect_redis(
@@ -88,26 +95,44 @@ impl World {
         Ok(())
     }
 
-    /// Runs something on the event loop of a client that is up.
-    pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
+    /// Runs something on the event loop of a client that is up; where it is embedded, on each one of
+    /// its process, which is told with how many others it is.
+    pub(crate) fn on_client(&mut self, id: ProcessId, mut begin: impl FnMut(&Db, EventLoop)) {
         let now = self.truth.now();
-        if let ProcessLife::Client { db, event_loop, .. } = &self.processes[id].life {
-            begin(db);
-            let event_loop = *event_loop;
-            self.processes[id].call(now, event_loop);
-            self.schedule(id);
+        let mut called = Vec::new();
+        match &self.processes[id].life {
+            ProcessLife::Client { db, event_loop, .. } => {
+                begin(db, EventLoop { number: 0, of: 1 });
+                called.push(*event_loop);
+            }
+            ProcessLife::Serving(serving) => {
+                let of = serving.embedded.len();
+                for (number, (event_loop, db)) in serving.embedded.iter().enumerate() {
+                    begin(db, EventLoop { number, of });
+                    called.push(*event_loop);
+                }
+            }
+            ProcessLife::Down | ProcessLife::Joining { .. } | ProcessLife::Redis { .. } => {}
         }
+        for event_loop in called {
+            self.processes[id].call(now, event_loop);
+        }
+        self.schedule(id);
     }
 
-    /// Begins the sessions of a client in its slots.
+    /// Begins the sessions of a client in its slots, those of embedded clients in turn.
     pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
-        let Role::Client(client) = &self.processes[id].role else { return };
-        let slots = client.slots.clone();
         let (board, process) = (Arc::clone(&self.board), &self.processes[id]);
+        let (slots, is_native) = (process.slots(), process.is_native());
+        if slots.is_empty() {
+            return;
+        }
         let (counter, clock) = (process.counter.clone(), process.clock.clone());
-        let judged = self.config.clients_time.is_followed.then_some(clock);
-        self.on_client(id, |db| {
-            for (number, slot) in slots.enumerate() {
+        // Whoever is embedded goes by its server's clock.
+        let judged = (self.config.clients_time.is_followed && is_native).then_some(clock);
+        self.on_client(id, |db, event_loop| {
+            let own = slots.clone().enumerate().skip(event_loop.number).step_by(event_loop.of);
+            for (number, slot) in own {
                 let (board, counter) = (Arc::clone(&board), counter.clone());
                 let judge = judged.clone().map(TimeJudge::new);
                 board.session_begins(slot);

@@ -37,6 +37,8 @@ pub(crate) struct ServerRole {
     pub(crate) unlogged: Unlogged,
     /// How often it has started.
     pub(crate) starts: u64,
+    /// The slots on the board of its embedded clients' sessions.
+    pub(crate) slots: std::ops::Range<usize>,
 }
 
 /// What a client is, in all its lives.
@@ -97,6 +99,8 @@ pub(crate) struct Serving {
     pub(crate) caches: Caches,
     /// What may be admitted to which stage when memory is not scarce.
     pub(crate) admission: Vec<(StageId, AdmissionLimit)>,
+    /// The clients that live in it, one on each thread, if it is to have some.
+    pub(crate) embedded: Vec<(StageId, Db)>,
 }
 
 /// A death that comes in the middle of the next turn's system calls.
@@ -161,6 +165,15 @@ impl Process {
     /// Whether it has Redis clients.
     pub(crate) const fn is_redis(&self) -> bool {
         matches!(self.role, Role::Redis(_))
+    }
+
+    /// The slots on the board of the sessions that live and die with it.
+    pub(crate) fn slots(&self) -> std::ops::Range<usize> {
+        match &self.role {
+            Role::Server(server) => server.slots.clone(),
+            Role::Client(client) => client.slots.clone(),
+            Role::Redis(_) => 0..0,
+        }
     }
 
     /// How many operations each of its log disks has been asked for.

@@ -110,7 +110,9 @@ fn bounded(world: &World) -> Vec<Quantity> {
     // One id for each client that lives; those of the dead leave after the session's time to live.
     // Servers have a client for each thread's gateway.
     let (members, threads) = (&config.members, config.machine.threads as u64);
-    let clients = u64::from(members.clients) + u64::from(members.servers) * threads;
+    // A gateway on every thread, and an embedded client where there are any.
+    let on_thread = 1 + u64::from(members.embedded_sessions > 0);
+    let clients = u64::from(members.clients) + u64::from(members.servers) * threads * on_thread;
     let block = config.storage.tuning.block_bytes;
     // A server may be a replica of every shard.
     let shards_each = match members.are_replicated() {

@@ -144,7 +144,7 @@ fn run_with(
         draw(scenario, seed, &scenario.costs()?);
     world.machine.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
-    let slots = world.members.clients * world.members.sessions;
+    let slots = world.members.all_sessions();
     let of_clients = world.clients_time.skew.unwrap_or(world.skew);
     let is_honest = world.clients_time.lie.is_zero();
     let are_perfect =
@@ -506,7 +506,12 @@ impl ScenarioRun {
         let board = Arc::clone(&self.board);
         board.task_begins();
         // The task tells the board what comes of it.
-        self.world.on_client(id, |db| drop(db.spawn(move |local| task(local, board))));
+        let mut task = Some((task, board));
+        self.world.on_client(id, |db, _| {
+            if let Some((task, board)) = task.take() {
+                drop(db.spawn(move |local| task(local, board)));
+            }
+        });
     }
 
     fn begin_audit(&mut self) {
@@ -521,12 +526,11 @@ impl ScenarioRun {
         self.begin_task(move |db, board| crate::session::touch(db, board, keys));
     }
 
-    /// Begins the sessions of every client that is up and has none.
+    /// Begins the sessions of every process that is up and has none.
     fn begin_sessions(&mut self) {
         for id in self.world.processes.ids() {
             let process = &self.world.processes[id];
-            if process.is_server()
-                || !process.is_up()
+            if !process.is_up()
                 || process.paused
                 || self.clients_lives[id.0 as usize] == process.lives
             {

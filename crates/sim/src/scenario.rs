@@ -151,6 +151,10 @@ pub struct ClusterPart {
     pub clients: Option<u32>,
     /// Sessions of each, which run one transaction at a time.
     pub sessions: Option<u32>,
+    /// Sessions of clients that are embedded in the server, one client on each of its threads; none
+    /// when it is left out. Embedded clients know the shards of their own process alone, so there
+    /// is one server.
+    pub embedded_sessions: Option<u32>,
     /// Regions; processes are spread over them in turn.
     pub regions: Option<u32>,
     /// How wrong clocks are: `perfect`, `ptp`, `ntp`, `azure-ptp`, or an average skew.

@@ -107,7 +107,10 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     };
     let redis = redis_work(&mut world, scenario, seed);
     replicate(&mut world, scenario);
-    let sessions = f64::from(world.members.clients * world.members.sessions);
+    if swarm && world.members.servers == 1 && seed.derive("embedded", 0).dice().chance(0.5) {
+        world.members.embedded_sessions = world.members.sessions;
+    }
+    let sessions = f64::from(world.members.all_sessions());
     Drawn {
         work,
         redis,
@@ -181,6 +184,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
             outside_master: false,
             clients: 8,
             sessions: 2,
+            embedded_sessions: 0,
             redis_clients: 0,
             redis_keyspace: None,
             redis_connections: REDIS_CONNECTIONS,
@@ -309,6 +313,7 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.machine.cores, part.cores);
     say(&mut world.members.clients, part.clients);
     say(&mut world.members.sessions, part.sessions);
+    say(&mut world.members.embedded_sessions, part.embedded_sessions);
     say(&mut world.members.regions, part.regions);
     say(&mut world.skew, part.clocks);
     let time = &mut world.clients_time;

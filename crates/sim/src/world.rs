@@ -518,8 +518,8 @@ impl World {
         (process.paused, process.planned_crash, process.leaving, process.scheduled) =
             (false, None, None, None);
         process.lives += 1;
-        if let (Role::Client(client), ProcessLife::Client { .. }) = (&process.role, &life) {
-            self.board.abandon(client.slots.clone());
+        if matches!(life, ProcessLife::Client { .. } | ProcessLife::Serving(_)) {
+            self.board.abandon(process.slots());
         }
         if let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) {
             // The next life reads.

@@ -97,7 +97,8 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
     let server = Server::start_with(&options.server, |slots| {
         let clients = slots.iter().map(|slot| {
-            let wiring = InProcess { shards: slot.shards.clone(), server: slot.node };
+            let (shards, seed) = (slot.shards.clone(), slot.seed);
+            let wiring = InProcess { shards, server: slot.node, seed };
             let client =
                 in_process(slot.client, &slot.map, wiring, options.engine, Arc::clone(&slot.clock));
             let (stage, attachment) = client.split();

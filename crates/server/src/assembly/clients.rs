@@ -88,6 +88,7 @@ impl Clients {
                 map: Arc::new(place.map.clone()),
                 shards: self.stage_of.clone(),
                 node: plan.node(),
+                seed: ground.environment.draw(),
                 clock: Arc::clone(&ground.clock),
             });
         }

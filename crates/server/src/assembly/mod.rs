@@ -66,6 +66,8 @@ pub struct EmbeddedClientSlot {
     pub shards: Vec<(ShardId, StageId)>,
     /// The stage that answers what concerns the server and the master.
     pub node: StageId,
+    /// Decides the client's pauses.
+    pub seed: u64,
     /// The server's clock, which every part of a process goes by: two clocks of one process may
     /// hold different steps.
     pub clock: Arc<dyn Clock>,

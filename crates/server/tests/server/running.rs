@@ -66,7 +66,8 @@ impl Running {
         let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
         let server = Server::start_with(config, |slots| {
             let stages = slots.iter().map(|slot| {
-                let wiring = InProcess { shards: slot.shards.clone(), server: slot.node };
+                let (shards, seed) = (slot.shards.clone(), slot.seed);
+                let wiring = InProcess { shards, server: slot.node, seed };
                 let clock = Arc::clone(&slot.clock);
                 let (stage, part) =
                     in_process(slot.client, &slot.map, wiring, EngineConfig::default(), clock)

@@ -50,6 +50,8 @@ pub(crate) struct Members {
     pub(crate) clients: u32,
     /// Sessions of each client.
     pub(crate) sessions: u32,
+    /// Sessions of the clients that are embedded in each server.
+    pub(crate) embedded_sessions: u32,
     /// Processes of Redis clients; without any, servers have no port for them.
     pub(crate) redis_clients: u32,
     /// The keyspace that they are served, if it is not the default one.
@@ -99,6 +101,11 @@ impl Members {
     /// Shards of all servers.
     pub(crate) const fn shards(&self) -> u32 {
         self.shards_per_server as u32 * self.servers
+    }
+
+    /// Sessions of all clients of the native protocol, embedded ones included.
+    pub(crate) const fn all_sessions(&self) -> u32 {
+        self.clients * self.sessions + self.servers * self.embedded_sessions
     }
 
     /// Whether shards outlive servers.

@@ -145,8 +145,18 @@ impl Population<'_> {
         )
         .mastered_by(self.master.map(|master| master.asked_by(id)));
         let unlogged = Unlogged::default();
-        let role =
-            Role::Server(Box::new(ServerRole { config: server, environment, unlogged, starts: 0 }));
+        // Behind those of clients that are processes of their own.
+        let members = &config.members;
+        let first = members.clients * members.sessions + number * members.embedded_sessions;
+        let slots = first as usize..(first + members.embedded_sessions) as usize;
+        self.trace.name_client(id, slots.clone());
+        let role = Role::Server(Box::new(ServerRole {
+            config: server,
+            environment,
+            unlogged,
+            starts: 0,
+            slots,
+        }));
         self.add_process(format!("server-{number}"), role, clock);
     }
 

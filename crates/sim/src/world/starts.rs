@@ -8,9 +8,13 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use timestone_client::{Db, EngineConfig, InProcess, in_process};
 use timestone_costmodel::{Costs, StageKind};
 use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
-use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
+use timestone_server::{
+    AcceptedLoss, EmbeddedClient, EmbeddedClientSlot, MasterPlace, ServerError, ServerStages,
+    joining,
+};
 use timestone_types::ShardId;
 
 use super::population::counter_of;
@@ -23,6 +27,14 @@ use crate::process::{ClientRole, ProcessLife, RedisRole, Role, Serving, SharedNe
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
+
+/// A client in the process of a server, and a handle on it.
+fn embedded_client(slot: &EmbeddedClientSlot, engine: EngineConfig) -> (EmbeddedClient, Db) {
+    let wiring = InProcess { shards: slot.shards.clone(), server: slot.node, seed: slot.seed };
+    let client = in_process(slot.client, &slot.map, wiring, engine, Arc::clone(&slot.clock));
+    let (stage, attachment) = client.split();
+    (stage, attachment.attach_by_hand())
+}
 
 impl World {
     pub(super) fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
@@ -123,8 +135,22 @@ impl World {
         }
         let process = &mut self.processes[id];
         let Role::Server(server) = &mut process.role else { return Ok(()) };
-        let built = match ServerStages::build(&server.config, Arc::new(server.environment.clone()))
-        {
+        let environment = Arc::new(server.environment.clone());
+        let mut embedded = Vec::new();
+        let built = if server.slots.is_empty() {
+            ServerStages::build(&server.config, environment)
+        } else {
+            let engine = self.config.engine;
+            ServerStages::build_with(&server.config, environment, |slots| {
+                let clients = slots.iter().map(|slot| {
+                    let (stage, db) = embedded_client(slot, engine);
+                    embedded.push((slot.stage, db));
+                    stage
+                });
+                clients.collect()
+            })
+        };
+        let built = match built {
             Ok(built) => built,
             Err(error) => return self.fail_to_build(id, &error),
         };
@@ -165,6 +191,7 @@ impl World {
             connections,
             caches,
             admission,
+            embedded,
         }));
         let queue = &mut self.queue;
         self.network.flush(now, now, |when, packet| queue.plan(when, Occurrence::Packet(packet)));
