@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use timestone_client::{
-    ClientEvent, ClientInput, EngineConfig, InProcess, LocalDb, Result, in_process,
+    ByCalls, ClientEvent, ClientInput, EngineConfig, InProcess, LocalDb, Result, in_process,
 };
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::{DirectoryId, ServerAddresses, ServerId, ServerInfo, ShardMap};
@@ -17,12 +17,14 @@ use timestone_seda::{
     Stage, StageId,
 };
 use timestone_types::{ClientId, ClusterId, Epoch, Expiry, ShardId, Timestamp, Version};
-use timestone_wire::{Frame, Frames, Get, Kind, Message, Prepare, Value, Verdict, Vote};
+use timestone_wire::{Calls, Frame, Frames, Get, Kind, Message, Prepare, Value, Verdict, Vote};
 
 enum Event {
     Wake,
     Net(NetEvent),
     Command(NetCommand),
+    /// For shards that take calls; the one here does not.
+    Calls,
 }
 
 impl FrameBatchEvent for Event {
@@ -42,6 +44,10 @@ impl FrameBatchEvent for Event {
 impl ClientEvent for Event {
     fn wake() -> Self {
         Self::Wake
+    }
+
+    fn calls(_: Box<Calls>, _: StageId) -> Self {
+        Self::Calls
     }
 
     fn into_client(self) -> core::result::Result<ClientInput, Self> {
@@ -178,7 +184,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let map = ShardMap::single(ClusterId::new(1), info, 4)?;
     let shards = (0..4).map(|n| (ShardId::new(n), StageId::new(1 + n))).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let wiring = InProcess { shards, server: StageId::new(1), seed: 1 };
+    let wiring = InProcess { shards, server: StageId::new(1), seed: 1, by_calls: ByCalls::Nothing };
     let client = in_process::<Event>(
         ClientId::new(1),
         &map,

@@ -1,7 +1,8 @@
 //! How a runtime's events carry what a client stage is told; and the events of a client that has
 //! its runtime to itself.
 
-use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent};
+use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent, StageId};
+use timestone_wire::Calls;
 
 /// What a client stage is told.
 #[derive(Debug)]
@@ -12,6 +13,8 @@ pub enum ClientInput {
     Net(NetEvent),
     /// Frames of a stage of the same process.
     Replies(FrameBatch),
+    /// Calls, with their answers.
+    Called(Box<Calls>),
 }
 
 /// Events that can be told to a client stage. In a process with a server, the server's events
@@ -20,6 +23,10 @@ pub enum ClientInput {
 pub trait ClientEvent: FrameBatchEvent {
     /// The event that makes a client stage look into its queues.
     fn wake() -> Self;
+
+    /// The event that brings calls to the stage of a shard. It sends the same event back to
+    /// `reply_to`, with answers.
+    fn calls(calls: Box<Calls>, reply_to: StageId) -> Self;
 
     /// Unwraps what concerns a client stage; anything else sent to one is given back, and is a
     /// mistake of the sender.
@@ -38,6 +45,13 @@ pub enum ClientStageEvent {
     Net(NetEvent),
     /// For the net stage.
     Command(NetCommand),
+    /// For a shard of the same process, or from it.
+    Calls {
+        /// Where they come from.
+        reply_to: StageId,
+        /// The calls.
+        calls: Box<Calls>,
+    },
 }
 
 impl FrameBatchEvent for ClientStageEvent {
@@ -59,9 +73,14 @@ impl ClientEvent for ClientStageEvent {
         Self::Wake
     }
 
+    fn calls(calls: Box<Calls>, reply_to: StageId) -> Self {
+        Self::Calls { reply_to, calls }
+    }
+
     fn into_client(self) -> Result<ClientInput, Self> {
         match self {
             Self::Wake => Ok(ClientInput::Wake),
+            Self::Calls { calls, .. } => Ok(ClientInput::Called(calls)),
             Self::Net(event) => Ok(ClientInput::Net(event)),
             Self::Command(NetCommand::Send(frame_batch)) => Ok(ClientInput::Replies(frame_batch)),
             Self::Command(_) => Err(self),

@@ -19,6 +19,7 @@ use timestone_cluster::ShardMap;
 use timestone_session::{Done, Engine, OpId, OpResult, SessionId, Ticket};
 use timestone_types::Timestamp;
 
+use crate::calls::CallTable;
 use crate::executor::Executor;
 use crate::local::LocalTransaction;
 use crate::master::KnownKeyspaces;
@@ -30,6 +31,8 @@ use crate::{Error, Result};
 pub(crate) struct Core {
     pub(crate) engine: RefCell<Engine>,
     pub(crate) ops: RefCell<OpTable>,
+    /// What is asked of shards of this process by calls.
+    pub(crate) calls: RefCell<CallTable>,
     pub(crate) tasks: Executor,
     pub(crate) shared: Arc<LoopShared>,
     /// Read when an answer's arrival is to be told; time comes with every turn.
@@ -54,6 +57,7 @@ impl Core {
         Self {
             engine: RefCell::new(engine),
             ops: RefCell::default(),
+            calls: RefCell::default(),
             tasks: Executor::new(Arc::clone(&shared)),
             shared,
             clock,
@@ -124,6 +128,22 @@ impl Core {
         self.ops.borrow_mut().forget(op);
         if let Some(ticket) = ticket {
             self.engine.borrow_mut().cancel(ticket);
+        }
+    }
+
+    /// Drops interest in an operation that was asked by a call; `put`: of whose session, and when that
+    /// began it.
+    pub(crate) fn give_up_call(&self, op: OpId, put: Option<(SessionId, Timestamp)>) {
+        let mut ops = self.ops.borrow_mut();
+        let (is_under_way, ticket) = (ops.is_waiting(op), ops.ticket_of_call(op));
+        ops.forget(op);
+        drop(ops);
+        match (ticket, put) {
+            (Some(ticket), _) => self.engine.borrow_mut().cancel(ticket),
+            (None, Some((session, begin))) if is_under_way => {
+                self.engine.borrow_mut().give_up_direct(session, begin);
+            }
+            _ => {}
         }
     }
 

@@ -13,6 +13,7 @@ use timestone_seda::{
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{Frames, count_frames};
 
+use crate::calls::take_answers;
 use crate::event::{ClientEvent, ClientInput};
 use crate::event_loop::Core;
 use crate::transport::{Transport, ask_for_map, ask_master_for_map, take_frames};
@@ -27,6 +28,22 @@ pub struct InProcess {
     pub server: StageId,
     /// Decides the client's pauses.
     pub seed: u64,
+    /// What of the shards may be asked by calls.
+    pub by_calls: ByCalls,
+}
+
+/// What shards of the same process may be asked by calls instead of in frames: rule K6 of
+/// docs/protocol/transactions.md.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ByCalls {
+    /// Their stages take no calls.
+    #[default]
+    Nothing,
+    /// Reads of what is latest.
+    Reads,
+    /// Those, and puts that depend on nothing. For shards without a log: with one each put has to
+    /// wait for it.
+    ReadsAndPuts,
 }
 
 /// See [`InProcess`].
@@ -65,6 +82,10 @@ impl<E: ClientEvent> Lanes<E> {
             context.gauge(to).admit(u64::from(frame_batch.frames), frame_batch.bytes.len() as u64);
         }
         let event = <E as FrameBatchEvent>::from_net(NetEvent::FrameBatch(frame_batch));
+        self.send_event(context, to, event);
+    }
+
+    fn send_event(&mut self, context: &mut Context<'_, E>, to: StageId, event: E) {
         if !self.stuck.is_empty() {
             self.stuck.push_back((to, event));
         } else if let Err(event) = context.send(to, event) {
@@ -83,13 +104,17 @@ impl<E: ClientEvent> Lanes<E> {
 }
 
 impl<E: ClientEvent> Transport<E> for Lanes<E> {
-    fn start(&mut self, _context: &mut Context<'_, E>, _core: &Core) {}
+    fn start(&mut self, _context: &mut Context<'_, E>, core: &Core) {
+        let shards = self.wiring.shards.iter().map(|&(shard, _)| shard);
+        core.calls.borrow_mut().begin(shards, self.wiring.by_calls);
+    }
 
     fn input(&mut self, context: &mut Context<'_, E>, core: &Core, input: ClientInput) {
-        let (ClientInput::Replies(frame_batch)
-        | ClientInput::Net(NetEvent::FrameBatch(frame_batch))) = input
-        else {
-            return;
+        let frame_batch = match input {
+            ClientInput::Replies(frame_batch)
+            | ClientInput::Net(NetEvent::FrameBatch(frame_batch)) => frame_batch,
+            ClientInput::Called(calls) => return take_answers(core, calls),
+            ClientInput::Net(_) | ClientInput::Wake => return,
         };
         if let Err(error) = take_frames(core, None, &frame_batch.bytes) {
             let left = Frames::new(&frame_batch.bytes).rest().len();
@@ -119,6 +144,15 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
             }
         }
         drop(engine);
+        let mut calls = core.calls.borrow_mut();
+        while let Some((shard, batch)) = calls.next_batch() {
+            let Some(to) = self.stage_of(shard) else {
+                unreachable!("only shards of this process are called")
+            };
+            let event = E::calls(batch, context.stage());
+            self.send_event(context, to, event);
+        }
+        drop(calls);
         let mut to_server = core.to_server.borrow_mut();
         if !to_server.is_empty() {
             self.send(context, self.wiring.server, &mut to_server);

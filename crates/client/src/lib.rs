@@ -16,6 +16,7 @@
 
 mod address;
 pub mod blocking;
+mod calls;
 mod connect;
 mod db;
 mod error;
@@ -46,7 +47,7 @@ pub use connect::{
 pub use db::{Db, Pending, Transaction};
 pub use error::{Error, Result};
 pub use event::{ClientEvent, ClientInput, ClientStageEvent};
-pub use inproc::InProcess;
+pub use inproc::{ByCalls, InProcess};
 pub use local::{LocalDb, LocalTransaction};
 pub use operation::Operation;
 pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};

@@ -10,6 +10,11 @@ pub const COMMAND_QUEUE: usize = 64 * 1024;
 pub const COMMANDS_PER_TURN: usize = 4096;
 /// Times that tasks are polled in one turn of the loop before bytes are sent and received again.
 pub const POLLS_PER_TURN: usize = 16 * 1024;
+/// Bytes of a value that is put by a call, at most: it is copied into the batch.
+pub const BYTES_OF_CALL: usize = 64 * 1024;
+/// Bytes of keys and values that calls of one loop hold, collected and under way; beyond it is asked in
+/// frames, which are refused when there is no room.
+pub const BYTES_OF_CALLS: usize = 4 * 1024 * 1024;
 /// How often `transact` runs its closure by default, at most.
 pub const MAX_ATTEMPTS: u32 = 64;
 /// How long a connection stands before further ones are opened to other threads of its server:

@@ -1,5 +1,5 @@
 //! The store as tasks on the event loop see it: no other thread is involved, nothing is locked, a
-//! read costs a frame.
+//! read costs a frame, or a call where the shard is in this process.
 //!
 //! [`LocalDb`] and [`LocalTransaction`] are what `Db::spawn` hands to its closure. Operations begin
 //! when they are called and are waited for by awaiting, so
@@ -18,7 +18,9 @@ use timestone_session::{
     SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
+use timestone_wire::CallAt;
 
+use crate::calls::Caller;
 use crate::event_loop::Core;
 use crate::master::Master;
 use crate::operation::{Met, Operation};
@@ -61,11 +63,17 @@ pub(crate) fn to_frame(output: Output) -> Result<Vec<u8>> {
 }
 
 /// A session, closed when the last handle to it is gone.
-struct SessionHandle {
+pub(crate) struct SessionHandle {
     core: Rc<Core>,
     id: SessionId,
     /// Shared with handles on other threads, and closed by nobody.
     is_shared: bool,
+}
+
+impl SessionHandle {
+    pub(crate) const fn id(&self) -> SessionId {
+        self.id
+    }
 }
 
 impl Drop for SessionHandle {
@@ -203,8 +211,35 @@ impl LocalDb {
         Operation::waiting(&self.core, op, to_unit)
     }
 
+    /// Asks for a key by a call, or puts it, where that may be. A handle with a deadline of its own
+    /// asks in frames, which are given up in time.
+    #[inline]
+    fn call<T>(
+        &self,
+        key: &[u8],
+        put: Option<(&[u8], Expiry)>,
+        convert: fn(Output) -> Result<T>,
+    ) -> Option<Operation<T>> {
+        if self.deadline.is_some() {
+            return None;
+        }
+        let mut calls = self.core.calls.borrow_mut();
+        let mut engine = self.core.engine.borrow_mut();
+        let route = calls.route(&engine, key, put.map(|(value, _)| value.len()))?;
+        let begin = engine.begin_direct(self.now(), self.session.id).ok()?;
+        let op = self.core.ops.borrow_mut().open();
+        let at = CallAt { keyspace: self.keyspace, epoch: route.epoch, begin };
+        let waiting = Caller { op, session: Rc::clone(&self.session) };
+        calls.ask(engine.client(), route, waiting, at, (key, put));
+        let put = put.map(|_| (self.session.id, begin));
+        Some(Operation::called(&self.core, op, put, convert))
+    }
+
     /// Reads the latest version of a key, linearizably.
     pub fn get(&self, key: &[u8]) -> Operation<Option<Value>> {
+        if let Some(called) = self.call(key, None, to_value) {
+            return called;
+        }
         let ticket = Cell::new(None);
         let start = |op| {
             let mut engine = self.core.engine.borrow_mut();
@@ -237,6 +272,13 @@ impl LocalDb {
                 db.master().learn_external_wait(db.keyspace).await?;
                 db.write(&key, mutation.borrow(), condition.borrow(), return_previous).await
             });
+        }
+        if let (Mutation::Put { value, expires_at }, Condition::Always, false) =
+            (mutation, condition, return_previous)
+            && self.external_wait() == Some(false)
+            && let Some(called) = self.call(key, Some((value, expires_at)), to_outcome)
+        {
+            return called;
         }
         let ticket = Cell::new(None);
         let start = |op| {

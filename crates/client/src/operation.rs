@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use timestone_session::{OpId, SessionError, Ticket, ValueView};
+use timestone_session::{OpId, SessionError, SessionId, Ticket, ValueView};
+use timestone_types::Timestamp;
 
 use crate::event_loop::Core;
 use crate::ops::{Output, Wake, unexpected};
@@ -30,6 +31,8 @@ pub(crate) type Met = Rc<RefCell<Option<Error>>>;
 
 enum OperationState<T> {
     Waiting(OpId, Option<Ticket>),
+    /// Asked by a call; of a put whose session began it, and when.
+    Called(OpId, Option<(SessionId, Timestamp)>),
     /// Something has to be found out first.
     Later(Pin<Box<dyn Future<Output = Result<T>>>>),
     Ready(Result<T>),
@@ -70,6 +73,18 @@ impl<T> Operation<T> {
             view: None,
             met: None,
         }
+    }
+
+    /// One that is asked by a call.
+    #[inline]
+    pub(crate) fn called(
+        core: &Rc<Core>,
+        op: OpId,
+        put: Option<(SessionId, Timestamp)>,
+        convert: fn(Output) -> Result<T>,
+    ) -> Self {
+        let state = OperationState::Called(op, put);
+        Self { core: Rc::clone(core), state, convert, view: None, met: None }
     }
 
     pub(crate) fn ready(core: &Rc<Core>, result: Result<T>) -> Self {
@@ -130,7 +145,12 @@ impl<T> Operation<T> {
     #[inline]
     fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
         // Nearly every one waits for an answer: its state stays where it is.
-        if let OperationState::Waiting(op, ticket) = self.state {
+        let waiting = match self.state {
+            OperationState::Waiting(op, ticket) => Some((op, ticket)),
+            OperationState::Called(op, _) => Some((op, None)),
+            _ => None,
+        };
+        if let Some((op, ticket)) = waiting {
             let wake = || match self.core.tasks.current(context.waker()) {
                 Some(task) => Wake::Task(task),
                 None => Wake::Waker(context.waker().clone()),
@@ -153,15 +173,19 @@ impl<T> Operation<T> {
                 }
                 polled
             }
-            OperationState::Waiting(..) | OperationState::Over => Poll::Ready(Err(Error::closed())),
+            OperationState::Waiting(..) | OperationState::Called(..) | OperationState::Over => {
+                Poll::Ready(Err(Error::closed()))
+            }
         }
     }
 }
 
 impl<T> Drop for Operation<T> {
     fn drop(&mut self) {
-        if let OperationState::Waiting(op, ticket) = self.state {
-            self.core.give_up(op, ticket);
+        match self.state {
+            OperationState::Waiting(op, ticket) => self.core.give_up(op, ticket),
+            OperationState::Called(op, put) => self.core.give_up_call(op, put),
+            _ => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::task::Waker;
 
-use timestone_session::{OpId, OpResult, TxnStatus, ValueView};
+use timestone_session::{OpId, OpResult, Ticket, TxnStatus, ValueView};
 use timestone_types::{AbortKind, Timestamp};
 
 use crate::executor::TaskId;
@@ -67,7 +67,12 @@ pub(crate) fn owned(view: ValueView<'_>) -> Option<Value> {
 
 enum State {
     Free,
-    Waiting { wake: Wake, in_place: bool },
+    /// `ticket`: a call that was asked in a frame after all.
+    Waiting {
+        wake: Wake,
+        in_place: bool,
+        ticket: Option<Ticket>,
+    },
     Ready(Output),
 }
 
@@ -110,7 +115,7 @@ impl OpTable {
         let slot = &mut self.slots[index as usize];
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.generation += u32::from(slot.generation == 0);
-        slot.state = State::Waiting { wake: Wake::Nobody, in_place };
+        slot.state = State::Waiting { wake: Wake::Nobody, in_place, ticket: None };
         name(index, slot.generation)
     }
 
@@ -125,7 +130,7 @@ impl OpTable {
     #[inline]
     pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce(bool) -> Output) -> Wake {
         let Some(slot) = self.slot(op) else { return Wake::Nobody };
-        let State::Waiting { wake, in_place } = &mut slot.state else { return Wake::Nobody };
+        let State::Waiting { wake, in_place, .. } = &mut slot.state else { return Wake::Nobody };
         let (wake, in_place) = (core::mem::replace(wake, Wake::Nobody), *in_place);
         slot.state = State::Ready(output(in_place));
         wake
@@ -145,6 +150,27 @@ impl OpTable {
         };
         self.free.push(op.0 as u32);
         Some(output)
+    }
+
+    /// Whether an operation is under way and wanted.
+    #[inline]
+    pub(crate) fn is_waiting(&mut self, op: OpId) -> bool {
+        self.slot(op).is_some_and(|slot| matches!(slot.state, State::Waiting { .. }))
+    }
+
+    /// A call is asked in a frame.
+    pub(crate) fn is_asked_in_frame(&mut self, op: OpId, asked: Ticket) {
+        if let Some(OpSlot { state: State::Waiting { ticket, .. }, .. }) = self.slot(op) {
+            *ticket = Some(asked);
+        }
+    }
+
+    /// The ticket of a call that was asked in a frame.
+    pub(crate) fn ticket_of_call(&mut self, op: OpId) -> Option<Ticket> {
+        match self.slot(op) {
+            Some(OpSlot { state: State::Waiting { ticket, .. }, .. }) => *ticket,
+            _ => None,
+        }
     }
 
     /// Gives an operation up.

@@ -159,6 +159,9 @@ impl<T> ClientStage<T> {
         core.engine.borrow_mut().close(now);
         self.transport.ship(context, core);
         self.transport.leave(context);
+        // Whose calls have not come back: their sessions hold the loop.
+        let ended = core.calls.borrow_mut().end();
+        drop(ended);
         self.gone = true;
         LOOPS.with_borrow_mut(|loops| loops.retain(|entry| entry.0 != self.number));
     }
@@ -271,7 +274,7 @@ mod tests {
     use super::*;
     use crate::db::Lifeline;
     use crate::event::ClientStageEvent;
-    use crate::inproc::{InProcess, Lanes};
+    use crate::inproc::{ByCalls, InProcess, Lanes};
     use crate::{ClockOffset, Db, Pending};
 
     const CLIENT: StageId = StageId::new(0);
@@ -319,8 +322,12 @@ mod tests {
             let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(LoopShared::new());
-            let wiring =
-                InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER, seed: 1 };
+            let wiring = InProcess {
+                shards: vec![(ShardId::new(0), SHARD)],
+                server: SERVER,
+                seed: 1,
+                by_calls: ByCalls::Nothing,
+            };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
             let stage = ClientStage::new(
                 "client".to_owned(),

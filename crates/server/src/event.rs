@@ -7,6 +7,7 @@ use timestone_cluster::{ControlState, ShardMap};
 use timestone_seda::{FrameBatch, FrameBatchEvent, NetCommand, NetEvent, StageId};
 use timestone_types::ShardId;
 use timestone_wal::BatchNumber;
+use timestone_wire::Calls;
 
 use timestone_shard::{LogAppend, LogShortage};
 
@@ -69,6 +70,13 @@ pub enum Event {
         /// Whether that is wanted now.
         is_wanted: bool,
     },
+    /// An embedded client's calls of a shard; then the same, with answers, for that client.
+    Calls {
+        /// The client's stage.
+        reply_to: StageId,
+        /// The calls.
+        calls: Box<Calls>,
+    },
     /// An embedded client shall look into the queues that other threads fill.
     Wake,
 }
@@ -102,9 +110,14 @@ impl ClientEvent for Event {
         Self::Wake
     }
 
+    fn calls(calls: Box<Calls>, reply_to: StageId) -> Self {
+        Self::Calls { reply_to, calls }
+    }
+
     fn into_client(self) -> Result<ClientInput, Self> {
         match self {
             Self::Wake => Ok(ClientInput::Wake),
+            Self::Calls { calls, .. } => Ok(ClientInput::Called(calls)),
             Self::Net(event) => Ok(ClientInput::Net(event)),
             Self::FrameBatch(frame_batch) => Ok(ClientInput::Replies(frame_batch)),
             other => Err(other),

@@ -13,8 +13,9 @@
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
-use timestone_seda::{Context, Stage};
+use timestone_seda::{Context, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
+use timestone_wire::Calls;
 
 use crate::event::Event;
 use crate::outgoing::Outgoing;
@@ -29,6 +30,8 @@ pub(crate) struct ShardStage {
     /// Emptied by every call.
     outputs: Vec<Output>,
     outgoing: Outgoing,
+    /// Calls with their answers; emptied by every call.
+    called: Vec<(StageId, Box<Calls>)>,
 }
 
 impl ShardStage {
@@ -39,6 +42,7 @@ impl ShardStage {
             shard,
             outputs: Vec::new(),
             outgoing: Outgoing::default(),
+            called: Vec::new(),
         }
     }
 
@@ -82,6 +86,7 @@ fn input_of(event: Event) -> Option<Input> {
         | Event::LogRelease { .. }
         | Event::ConfigurationsChanged(_)
         | Event::HandOver { .. }
+        | Event::Calls { .. }
         | Event::Wake => return None,
     })
 }
@@ -96,14 +101,22 @@ impl Stage<Event> for ShardStage {
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        let mut called = std::mem::take(&mut self.called);
         self.call(ctx, |core, turn| {
             core.begin_inputs(turn);
             for event in events.drain(..) {
-                if let Some(input) = input_of(event) {
+                if let Event::Calls { reply_to, mut calls } = event {
+                    core.call(turn.now(), &mut calls);
+                    called.push((reply_to, calls));
+                } else if let Some(input) = input_of(event) {
                     core.input(turn, input);
                 }
             }
         });
+        for (reply_to, calls) in called.drain(..) {
+            self.outgoing.send(ctx, reply_to, Event::Calls { reply_to, calls });
+        }
+        self.called = called;
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {

@@ -55,3 +55,5 @@ pub const MAX_LEFT_BYTES: usize = 16 * 1024 * 1024;
 const _: () = assert!(
     LOG_BATCH_BYTES + MAX_PREPARE_BODY_BYTES + 2 * MAX_PARTICIPANTS + 256 <= MAX_BATCH_BYTES
 );
+/// Timestamps that a put by a call tries before it is asked in a frame.
+pub const CALL_ROUNDS: u32 = 4;

@@ -185,7 +185,8 @@ impl<'a> Turn<'a> {
 
     /// The time of this call.
     #[inline]
-    pub(crate) const fn now(&self) -> Timestamp {
+    #[must_use]
+    pub const fn now(&self) -> Timestamp {
         self.now
     }
 

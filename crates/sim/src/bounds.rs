@@ -267,14 +267,13 @@ fn check_workload(scenario: &Scenario) -> Checked {
             and redis are none of them";
         return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
     }
-    let is_single =
-        part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && part.mix.ops == Some(1);
-    if part.registers.singles && !(is_single && part.demands.external == Some(ExternalWait(false)))
-    {
-        let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
+    let is_register = part.kind == WorkloadChoice::Plans(WorkloadKind::Register);
+    let does_not_wait = part.demands.external == Some(ExternalWait(false));
+    if part.registers.singles && !(is_register && does_not_wait) {
+        let what = "is for kind = \"register\" with external = \"none\"";
         return Err(Wrong::new(&["workload", "singles"], what.to_owned()));
     }
-    let is_register = part.kind == WorkloadChoice::Plans(WorkloadKind::Register) && !part.closed;
+    let is_register = is_register && !part.closed;
     if part.registers.scans.is_some_and(|scans| scans > 0) && !is_register {
         return Err(Wrong::new(
             &["workload", "scans"],
@@ -641,7 +640,7 @@ mod tests {
             (
                 "[workload]\nkind = \"register\"\nsingles = true",
                 3,
-                "is for kind = \"register\" with ops = 1 and",
+                "is for kind = \"register\" with external =",
             ),
             (
                 "[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"",

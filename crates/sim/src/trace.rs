@@ -12,7 +12,7 @@ use timestone_client::ClientStageEvent;
 use timestone_seda::simulated::{Observer, VirtualTime};
 use timestone_seda::{FrameBatch, NetCommand, NetEvent, StageId};
 use timestone_server::Event;
-use timestone_wire::Frames;
+use timestone_wire::{CallAnswer, Calls, Frames};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::board::Board;
@@ -231,6 +231,32 @@ impl Trace {
         }
     }
 
+    /// Calls of an embedded client, on their way to a shard or back with answers.
+    fn calls(&mut self, at: VirtualTime, stage: StageId, calls: &Calls) {
+        let mut answers = calls.answers.iter();
+        for place in 0..calls.asked.len() {
+            let (call, answer) = (calls.asked.call(place), answers.next());
+            let (value, told) = match answer {
+                None => {
+                    (call.put.map_or(&[][..], |(value, _)| value), [0, call.at.begin.as_nanos()])
+                }
+                Some(CallAnswer::Found { version, value, .. }) => {
+                    let kind = if value.is_some() { 1 } else { 2 };
+                    (value.unwrap_or_default(), [kind, version.timestamp.as_nanos()])
+                }
+                Some(CallAnswer::Put(commit)) => (&[][..], [3, commit.as_nanos()]),
+                Some(CallAnswer::NotNow) => (&[][..], [4, 0]),
+            };
+            self.take(at, stage, 20, call.key);
+            self.hash.update(value);
+            told.iter().for_each(|number| self.hash.update(&number.to_le_bytes()));
+            if self.keep > 0 {
+                let words = crate::words::call(&call, answer, self.names.values());
+                self.say(at, stage, words);
+            }
+        }
+    }
+
     /// An event that needs few words: they are what is hashed as well.
     fn small(
         &mut self,
@@ -311,6 +337,7 @@ impl Observer<Event> for Trace {
                     format!("the shard map is {:?} now", map.version())
                 });
             }
+            Event::Calls { calls, .. } => self.calls(at, stage, calls),
             // A call to look, or what carries nothing that a trace could tell apart.
             _ => self.number(at, stage, 19, 0, || "is woken".to_owned()),
         }
@@ -323,6 +350,7 @@ impl Observer<ClientStageEvent> for Trace {
             ClientStageEvent::Wake => self.number(at, stage, 19, 0, || "wakes".to_owned()),
             ClientStageEvent::Net(event) => self.net_event(at, stage, event),
             ClientStageEvent::Command(command) => self.command(at, stage, command),
+            ClientStageEvent::Calls { calls, .. } => self.calls(at, stage, calls),
         }
     }
 }

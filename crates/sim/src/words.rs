@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use timestone_types::{ShardId, Timestamp, TxnId};
+use timestone_types::{ShardId, Timestamp, TxnId, Version};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
-    ClosedIs, Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer,
-    Get, GetAtBackup, Kind, Message, Prepare, PrepareBody, ReadAt, Report, Status, StatusIs,
-    Terminate, Value, Vote, Write, WriteSet, Written,
+    Call, CallAnswer, ClosedIs, Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame,
+    Freeze, FreezeAnswer, Get, GetAtBackup, Kind, Message, Prepare, PrepareBody, ReadAt, Report,
+    Status, StatusIs, Terminate, Value, Vote, Write, WriteSet, Written,
 };
 use timestone_workload::history::{MicroOp, Seen};
 use timestone_workload::{ValueKind, list_of};
@@ -49,22 +49,45 @@ fn body(body: &PrepareBody<'_>) -> String {
 fn value(found: &Value<'_>, kind: ValueKind) -> String {
     let pending =
         if found.prepared_before { ", and a write before that is not decided" } else { "" };
-    let at = moment(found.version.timestamp);
-    if !found.present {
-        let since = if found.version.timestamp == Timestamp::ZERO {
-            String::new()
-        } else {
-            format!(" since {at}")
-        };
-        return format!("absent{since}{pending}");
+    let said = version(found.version, found.present.then_some(found.value), kind);
+    format!("{said}{pending}")
+}
+
+/// A version, and its value if there is one.
+fn version(version: Version, value: Option<&[u8]>, kind: ValueKind) -> String {
+    let at = moment(version.timestamp);
+    match value {
+        Some(value) => format!("{} of {at}", shown(value, kind)),
+        None if version.timestamp == Timestamp::ZERO => "absent".to_owned(),
+        None => format!("absent since {at}"),
     }
+}
+
+/// A value as histories tell it, or its begin.
+fn shown(value: &[u8], kind: ValueKind) -> String {
     let mut list = Vec::new();
-    let said = if kind == ValueKind::List && list_of(found.value, &mut list).is_ok() {
+    if kind == ValueKind::List && list_of(value, &mut list).is_ok() {
         format!("{list:?}")
     } else {
-        found.value[..found.value.len().min(SHOWN_BYTES)].escape_ascii().to_string()
+        value[..value.len().min(SHOWN_BYTES)].escape_ascii().to_string()
+    }
+}
+
+/// A call of an embedded client, with its answer if it has one.
+pub(crate) fn call(call: &Call<'_>, answer: Option<CallAnswer<'_>>, kind: ValueKind) -> String {
+    let (key, begin) = (key(call.key), moment(call.at.begin));
+    let asked = match call.put {
+        None => format!("call: key {key} the latest, at {begin}"),
+        Some((value, _)) => format!("call: put {} to key {key}, begin {begin}", shown(value, kind)),
     };
-    format!("{said} of {at}{pending}")
+    match answer {
+        None => asked,
+        Some(CallAnswer::Found { version: at, value, .. }) => {
+            format!("{asked}: {}", version(at, value, kind))
+        }
+        Some(CallAnswer::Put(at)) => format!("{asked}: done at {}", moment(at)),
+        Some(CallAnswer::NotNow) => format!("{asked}: not now"),
+    }
 }
 
 /// The steps of a transaction, with what it saw as far as that is known.

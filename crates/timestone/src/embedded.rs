@@ -5,12 +5,12 @@
 //!                       (one on every reactor thread)
 //! ```
 //! The path is the one that a connection takes, less the sockets: the same engine, the same frames,
-//! the same stages.
+//! the same stages. Single keys are asked by calls instead of frames (`timestone_wire::Calls`).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use timestone_client::{Attachment, Db, EngineConfig, InProcess, in_process};
+use timestone_client::{Attachment, Db, EngineConfig, in_process};
 use timestone_server::{DeviceKind, Server, ServerConfig, ServerError};
 
 /// How an embedded store is set up.
@@ -97,10 +97,8 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
     let server = Server::start_with(&options.server, |slots| {
         let clients = slots.iter().map(|slot| {
-            let (shards, seed) = (slot.shards.clone(), slot.seed);
-            let wiring = InProcess { shards, server: slot.node, seed };
-            let client =
-                in_process(slot.client, &slot.map, wiring, options.engine, Arc::clone(&slot.clock));
+            let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
+            let client = in_process(slot.client, &slot.map, wiring, options.engine, clock);
             let (stage, attachment) = client.split();
             if let Ok(mut attachments) = attachments.lock() {
                 attachments.push(attachment);

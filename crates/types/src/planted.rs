@@ -438,6 +438,9 @@ pub enum Bug {
     TakesLateCommands,
     /// A direct read or write takes no notice of a promise that holds its key.
     DirectUnderPromise,
+    /// A put by a call that took place at a later timestamp than the first one is asked in a frame as
+    /// well.
+    CallsAskedTwice,
     /// A direct write is noted nowhere but in the store.
     UnnotedDirectPut,
     /// A fence leaves no trace at any key, those included that it has hidden.

@@ -17,8 +17,11 @@
 //! - a message that decodes encodes to the same bytes again;
 //! - numbers of kinds, codes and enums are never given a second meaning.
 //!
+//! What a client asks of a shard in its own process has no bytes: `calls.rs`.
+//!
 //! What is deliberately absent: sockets, buffers' lifetimes, retries, and what a message *does*.
 
+mod calls;
 mod code;
 mod error;
 mod frame;
@@ -35,6 +38,7 @@ pub mod resp;
 pub mod strangers;
 mod value;
 
+pub use calls::{AskedCalls, Call, CallAnswer, CallAnswers, CallAt, Calls};
 pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{

@@ -552,7 +552,9 @@ impl Transport<ClientStageEvent> for Tcp {
                     self.servers[index].refused = refused;
                 }
             }
-            ClientInput::Net(NetEvent::Written { .. }) | ClientInput::Wake => {}
+            ClientInput::Net(NetEvent::Written { .. })
+            | ClientInput::Wake
+            | ClientInput::Called(_) => {}
         }
     }
 

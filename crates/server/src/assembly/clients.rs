@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use timestone_cluster::KeyspaceName;
+use timestone_client::{ByCalls, InProcess};
+use timestone_cluster::{KeyspaceName, ReplicationFactor};
 use timestone_gateway::{CommandLatencies, DirectShard, Gateway, GatewayGauges, Setup};
 use timestone_seda::StageId;
 use timestone_shard::gauges::ShardGauges;
 use timestone_types::{ClientId, ShardId};
+use timestone_wal::DeviceKind;
 
 use super::cluster::ClusterPlace;
 use super::plan::StageSlots;
@@ -79,6 +81,12 @@ impl Clients {
         slots: &mut StageSlots,
     ) -> Result<Vec<EmbeddedClientSlot>, ServerError> {
         let plan = &ground.plan;
+        let by_calls = match ground.config.log {
+            // Primaries of shards with replicas change.
+            _ if place.replication != ReplicationFactor::ONE => ByCalls::Nothing,
+            DeviceKind::None => ByCalls::ReadsAndPuts,
+            DeviceKind::Ssd | DeviceKind::Pmem => ByCalls::Reads,
+        };
         let mut places = Vec::new();
         for thread in (0..plan.threads).filter(|_| make.is_some()) {
             places.push(EmbeddedClientSlot {
@@ -86,9 +94,12 @@ impl Clients {
                 thread,
                 client: place.client()?,
                 map: Arc::new(place.map.clone()),
-                shards: self.stage_of.clone(),
-                node: plan.node(),
-                seed: ground.environment.draw(),
+                wiring: InProcess {
+                    shards: self.stage_of.clone(),
+                    server: plan.node(),
+                    seed: ground.environment.draw(),
+                    by_calls,
+                },
                 clock: Arc::clone(&ground.clock),
             });
         }

@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
+use timestone_client::InProcess;
 use timestone_clock::Clock;
 use timestone_cluster::{ReplicationFactor, ShardMap};
 use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
@@ -62,12 +63,8 @@ pub struct EmbeddedClientSlot {
     pub client: ClientId,
     /// The shard map.
     pub map: Arc<ShardMap>,
-    /// The stage of every shard of this process.
-    pub shards: Vec<(ShardId, StageId)>,
-    /// The stage that answers what concerns the server and the master.
-    pub node: StageId,
-    /// Decides the client's pauses.
-    pub seed: u64,
+    /// Where it finds the shards of this process, and how it asks them.
+    pub wiring: InProcess,
     /// The server's clock, which every part of a process goes by: two clocks of one process may
     /// hold different steps.
     pub clock: Arc<dyn Clock>,

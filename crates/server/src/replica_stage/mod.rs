@@ -478,6 +478,11 @@ impl ReplicaStage {
             Event::ConfigurationsChanged(control) => self.follow(ctx, &control),
             Event::HandOver { is_wanted } => self.hand_over(ctx, is_wanted),
             Event::Net(event) => self.net_event(ctx, event),
+            // Nobody calls a replica's stage; whoever does is told to ask in frames.
+            Event::Calls { reply_to, mut calls } => {
+                calls.refuse();
+                self.outgoing.send(ctx, reply_to, Event::Calls { reply_to, calls });
+            }
             Event::LogFailed { .. }
             | Event::NetCommand(_)
             | Event::LogAppend(_)

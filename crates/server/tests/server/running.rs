@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
+use timestone_client::{Attachment, EngineConfig, blocking, in_process};
 use timestone_server::{ListenConfig, Server, ServerConfig, ServerError, SizeConfig, StageLayout};
 
 /// A running server.
@@ -66,9 +66,7 @@ impl Running {
         let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
         let server = Server::start_with(config, |slots| {
             let stages = slots.iter().map(|slot| {
-                let (shards, seed) = (slot.shards.clone(), slot.seed);
-                let wiring = InProcess { shards, server: slot.node, seed };
-                let clock = Arc::clone(&slot.clock);
+                let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
                 let (stage, part) =
                     in_process(slot.client, &slot.map, wiring, EngineConfig::default(), clock)
                         .split();

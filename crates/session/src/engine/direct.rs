@@ -2,10 +2,11 @@
 //! clock has to do with it. No slot is taken and no frame is written; whatever does not come off is
 //! asked as any other request.
 
-use timestone_types::{Epoch, ShardId, Timestamp};
+use timestone_types::limits::PLACED_WITHIN;
+use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
 
 use super::Engine;
-use super::singles::{issue, shard_to_ask};
+use super::singles::{issue, seen_by_read, shard_to_ask};
 use crate::managers::Manager;
 use crate::{SessionError, SessionId};
 
@@ -40,5 +41,24 @@ impl<M: Manager> Engine<M> {
     #[inline]
     pub fn end_direct(&mut self, session: SessionId, at: Timestamp) {
         self.context.session_learned(Some(session.into()), at.next());
+    }
+
+    /// A direct read has found this version, whose value is there or not.
+    #[inline]
+    pub fn end_direct_read(
+        &mut self,
+        session: SessionId,
+        (version, expires_at): (Version, Expiry),
+        is_present: bool,
+    ) {
+        let seen = seen_by_read(self.context.now(), version, expires_at, is_present);
+        self.context.session_learned(Some(session.into()), seen.next());
+    }
+
+    /// Nobody waits any more for a direct write that was begun at `begin` and may still take place,
+    /// at the timestamp that its shard gives it. What the session does next comes after that (X2).
+    pub fn give_up_direct(&mut self, session: SessionId, begin: Timestamp) {
+        let last_chance = begin.next().saturating_add(PLACED_WITHIN);
+        self.context.session_gave_up(Some(session.into()), last_chance.next());
     }
 }

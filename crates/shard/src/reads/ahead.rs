@@ -101,6 +101,22 @@ impl LookAhead {
         keys
     }
 
+    /// Adds the key of a call.
+    #[inline]
+    pub(crate) fn add(&mut self, key: HashedKey, is_put: bool) {
+        let keys = if is_put { &mut self.puts } else { &mut self.reads };
+        keys.push(key);
+        self.assert_sound();
+    }
+
+    /// The keys that are read and those that are put, each in the order in which they were added.
+    #[inline]
+    pub(crate) fn reads_and_puts(
+        &self,
+    ) -> (impl Iterator<Item = &HashedKey>, impl Iterator<Item = &HashedKey>) {
+        (self.reads.iter(), self.puts.iter())
+    }
+
     fn keys_mut(&mut self, kind: Kind) -> &mut Vec<HashedKey> {
         match kind {
             Kind::Get => &mut self.reads,

@@ -16,6 +16,7 @@
 //! be read from the store. What it deliberately does not do: decide. Whether a transaction may
 //! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod calls;
 mod checkpoints;
 mod depose;
 mod direct;

@@ -68,9 +68,9 @@ pub struct MixPart {
 /// Of `[workload]`: what sessions of registers do beside transactions on values of some bytes.
 #[derive(Clone, Debug, Default)]
 pub struct RegistersPart {
-    /// With `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a
-    /// delete, a take, or a put that depends on what is there or returns it; each key is then held
-    /// to an order of its operations.
+    /// What one operation on one key can do is no transaction but a get, a put, a delete, a take, or
+    /// a put that depends on what is there or returns it; each key is then held to an order of what
+    /// was done to it.
     pub singles: bool,
     /// With `singles`: for about how long values are there that expire, as every third does; none
     /// does when it is left out.

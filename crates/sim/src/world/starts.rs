@@ -8,7 +8,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use timestone_client::{Db, EngineConfig, InProcess, in_process};
+use timestone_client::{Db, EngineConfig, in_process};
 use timestone_costmodel::{Costs, StageKind};
 use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
 use timestone_server::{
@@ -30,8 +30,8 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// A client in the process of a server, and a handle on it.
 fn embedded_client(slot: &EmbeddedClientSlot, engine: EngineConfig) -> (EmbeddedClient, Db) {
-    let wiring = InProcess { shards: slot.shards.clone(), server: slot.node, seed: slot.seed };
-    let client = in_process(slot.client, &slot.map, wiring, engine, Arc::clone(&slot.clock));
+    let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
+    let client = in_process(slot.client, &slot.map, wiring, engine, clock);
     let (stage, attachment) = client.split();
     (stage, attachment.attach_by_hand())
 }

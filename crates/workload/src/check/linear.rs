@@ -43,9 +43,10 @@ pub fn check_single_keys(
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Vec<Op>> = BTreeMap::new();
     for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != TxnEnd::Aborted) {
-        match op_of(history, by, &transactions, slack) {
-            Ok(Some((key, op))) => keys.entry(key).or_default().push(op),
-            Ok(None) => {}
+        match ops_of(history, by, &transactions, slack) {
+            Ok(ops) => {
+                ops.into_iter().for_each(|(key, op)| keys.entry(key).or_default().push(op));
+            }
             Err(what) => verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
                 format!("T{} (process {}) {what}", txn.index, txn.process.0)
             }),
@@ -117,66 +118,71 @@ impl Op {
     }
 }
 
-/// A transaction as an operation on its key; `None` when it did nothing that shows.
-fn op_of(
+/// A transaction as an operation on each of its keys; none when it did nothing that shows. Whether its
+/// keys changed together is not looked at.
+fn ops_of(
     history: &History,
     by: TxnRef,
     transactions: &Transactions<'_>,
     slack: Duration,
-) -> Result<Option<(KeyIndex, Op)>, &'static str> {
+) -> Result<Vec<(KeyIndex, Op)>, &'static str> {
     const SHAPE: &str =
-        "does more than to read one key and write it, where this workload has single keys";
+        "does more to a key than to read it and write it, where this workload has single keys";
     let txn = transactions.get(by);
-    let Some(first) = txn.ops.first() else { return Ok(None) };
-    let key = first.key();
-    if txn.ops.iter().any(|op| op.key() != key) && !txn.writes() {
-        // A snapshot of several keys may be of an earlier time.
-        return Ok(None);
-    }
-    let (mut read, mut effect) = (None, None);
+    let mut found: Vec<(KeyIndex, Option<Option<i64>>, Option<Effect>)> = Vec::new();
     for op in txn.ops {
-        if op.key() != key || effect.is_some() {
+        let place = found.iter().position(|(key, ..)| *key == op.key()).unwrap_or_else(|| {
+            found.push((op.key(), None, None));
+            found.len() - 1
+        });
+        let (_, read, effect) = &mut found[place];
+        if effect.is_some() {
             return Err(SHAPE);
         }
         match op {
             MicroOp::Read { seen, .. } => match seen {
                 _ if read.is_some() => return Err(SHAPE),
-                Seen::Nothing => read = Some(None),
-                Seen::Integer(value) => read = Some(Some(*value)),
+                Seen::Nothing => *read = Some(None),
+                Seen::Integer(value) => *read = Some(Some(*value)),
                 Seen::List(_) => return Err("reads a list, where this workload has registers"),
             },
-            MicroOp::Write { value, .. } => effect = Some(Effect { value: *value, until: None }),
+            MicroOp::Write { value, .. } => *effect = Some(Effect { value: *value, until: None }),
             MicroOp::WriteUntil { value, until, .. } => {
                 let slack = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
                 let window = (
                     until.as_nanos().saturating_sub(slack),
                     until.as_nanos().saturating_add(slack),
                 );
-                effect = Some(Effect { value: Some(*value), until: Some(window) });
+                *effect = Some(Effect { value: Some(*value), until: Some(window) });
             }
             MicroOp::Append { .. } => {
                 return Err("appends to a list, where this workload has registers");
             }
         }
     }
-    let is_known = txn.end == TxnEnd::Committed;
-    if !is_known && effect.is_none() {
-        return Ok(None);
+    if found.len() > 1 && !txn.writes() {
+        // A snapshot of several keys may be of an earlier time.
+        return Ok(Vec::new());
     }
+    let is_known = txn.end == TxnEnd::Committed;
     let completed = txn.completed.filter(|_| is_known);
     let time = |place: usize| history.events[place].time.as_nanos();
-    let op = Op {
-        by: Some(by),
-        session: txn.session,
-        invoked: txn.invoked,
-        completed: completed.unwrap_or(usize::MAX),
-        begins_at: time(txn.invoked),
-        ends_at: completed.map_or(u64::MAX, time),
-        // What was asked for is not what was found.
-        read: read.filter(|_| is_known),
-        effect,
+    found.retain(|(_, _, effect)| is_known || effect.is_some());
+    let op = |(key, read, effect): (KeyIndex, Option<Option<i64>>, Option<Effect>)| {
+        let op = Op {
+            by: Some(by),
+            session: txn.session,
+            invoked: txn.invoked,
+            completed: completed.unwrap_or(usize::MAX),
+            begins_at: time(txn.invoked),
+            ends_at: completed.map_or(u64::MAX, time),
+            // What was asked for is not what was found.
+            read: read.filter(|_| is_known),
+            effect,
+        };
+        (key, op)
     };
-    Ok(Some((key, op)))
+    Ok(found.into_iter().map(op).collect())
 }
 
 /// What the key holds: nothing, or what this operation wrote.

@@ -13,7 +13,9 @@
 mod answers;
 pub(crate) mod record;
 
-use timestone_types::{Expiry, Timestamp, TxnId, TxnOutcome, is_planted, limits as shared};
+use timestone_types::{
+    Expiry, Timestamp, TxnId, TxnOutcome, Version, is_planted, limits as shared,
+};
 use timestone_wire::{Frame, Kind};
 
 use self::record::{Single, SingleResult, Want, WriteOptions};
@@ -407,13 +409,7 @@ impl Singles {
                 Some(reason.at.next()).filter(|_| reason.at > Timestamp::ZERO)
             }
             SingleResult::Value { version, expires_at, present } => {
-                // What has expired for it is not there for what it does next, whose clock may be
-                // behind. No server's is further ahead.
-                let gone = expires_at.timestamp();
-                let latest = context.now().saturating_add(shared::MAX_CLOCK_LEAD);
-                let is_gone = !present && gone <= latest;
-                let seen = if is_gone { version.timestamp.max(gone) } else { version.timestamp };
-                Some(seen.next())
+                Some(seen_by_read(context.now(), *version, *expires_at, *present).next())
             }
             // A copy of it may be waiting at the server.
             SingleResult::Unknown => {
@@ -561,6 +557,20 @@ pub(super) fn issue(context: &mut Context, session: SessionId) -> Result<Timesta
         }
         None => Err(SessionError::NoSession),
     }
+}
+
+/// What whoever has read this has seen. What has expired for it is not there for what it does next,
+/// whose clock may be behind. No server's is further ahead.
+pub(super) fn seen_by_read(
+    now: Timestamp,
+    version: Version,
+    expires_at: Expiry,
+    is_present: bool,
+) -> Timestamp {
+    let gone = expires_at.timestamp();
+    let latest = now.saturating_add(shared::MAX_CLOCK_LEAD);
+    let is_gone = !is_present && gone <= latest;
+    if is_gone { version.timestamp.max(gone) } else { version.timestamp }
 }
 
 /// A timestamp for a write that waits for the clocks, at or above `lowest` and not behind what

@@ -27,6 +27,18 @@ fn a_clock_that_follows_every_step_is_found() {
     found_within(10, Bug::FollowedStep, GLITCHES);
 }
 
+const EMBEDDED: &str = include_str!("../../../../../scenarios/embedded.toml");
+
+#[test]
+fn a_put_by_a_call_that_is_asked_again_is_found() {
+    found_within(20, Bug::CallsAskedTwice, EMBEDDED);
+}
+
+#[test]
+fn an_embedded_call_that_takes_no_notice_of_a_promise_is_found() {
+    found_within(30, Bug::DirectUnderPromise, EMBEDDED);
+}
+
 /// Servers whose clocks are set minutes back while they restart, and right again before the master
 /// is there.
 const SLOW_JOINS: &str = r#"
