@@ -438,9 +438,8 @@ pub enum Bug {
     TakesLateCommands,
     /// A direct read or write takes no notice of a promise that holds its key.
     DirectUnderPromise,
-    /// A put by a call that took place at a later timestamp than the first one is asked in a frame as
-    /// well.
-    CallsAskedTwice,
+    /// What was read or put by a call does not move its session on.
+    ForgetsCalls,
     /// A direct write is noted nowhere but in the store.
     UnnotedDirectPut,
     /// A fence leaves no trace at any key, those included that it has hidden.

@@ -3,7 +3,7 @@
 //! asked as any other request.
 
 use timestone_types::limits::PLACED_WITHIN;
-use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
+use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version, is_planted};
 
 use super::Engine;
 use super::singles::{issue, seen_by_read, shard_to_ask};
@@ -40,7 +40,9 @@ impl<M: Manager> Engine<M> {
     /// A direct read has found, or a direct write has put, something at `at`.
     #[inline]
     pub fn end_direct(&mut self, session: SessionId, at: Timestamp) {
-        self.context.session_learned(Some(session.into()), at.next());
+        if !is_planted!(ForgetsCalls) {
+            self.context.session_learned(Some(session.into()), at.next());
+        }
     }
 
     /// A direct read has found this version, whose value is there or not.
@@ -51,8 +53,7 @@ impl<M: Manager> Engine<M> {
         (version, expires_at): (Version, Expiry),
         is_present: bool,
     ) {
-        let seen = seen_by_read(self.context.now(), version, expires_at, is_present);
-        self.context.session_learned(Some(session.into()), seen.next());
+        self.end_direct(session, seen_by_read(self.context.now(), version, expires_at, is_present));
     }
 
     /// Nobody waits any more for a direct write that was begun at `begin` and may still take place,

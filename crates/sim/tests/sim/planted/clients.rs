@@ -30,8 +30,8 @@ fn a_clock_that_follows_every_step_is_found() {
 const EMBEDDED: &str = include_str!("../../../../../scenarios/embedded.toml");
 
 #[test]
-fn a_put_by_a_call_that_is_asked_again_is_found() {
-    found_within(20, Bug::CallsAskedTwice, EMBEDDED);
+fn calls_that_do_not_move_their_session_on_are_found() {
+    found_within(20, Bug::ForgetsCalls, EMBEDDED);
 }
 
 #[test]
