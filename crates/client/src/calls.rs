@@ -236,7 +236,7 @@ mod tests {
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(LoopShared::new());
             let shards = vec![(ShardId::new(0), SHARD)];
-            let wiring = InProcess { shards, server: StageId::new(2), by_calls };
+            let wiring = InProcess { shards, server: StageId::new(2), seed: 1, by_calls };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
             let (name, clock) = ("client".to_owned(), Arc::new(ManualClock::new(NOW)));
             let stage = ClientStage::new(name, engine, Arc::clone(&shared), lanes, clock as _);
