@@ -21,7 +21,7 @@ use timestone_wire::{CallAnswer, CallAt, Calls};
 
 use crate::event_loop::Core;
 use crate::inproc::ByCalls;
-use crate::limits::{BYTES_OF_CALL, BYTES_OF_CALLS};
+use crate::limits::{BYTES_OF_CALL, BYTES_OF_CALLS, COST_OF_CALL, KEPT_CALLERS, SPARE_BATCHES};
 use crate::local::SessionHandle;
 use crate::ops::{Output, owned};
 
@@ -49,7 +49,7 @@ pub(crate) struct CallRoute {
 pub(crate) struct CallTable {
     callees: Vec<Callee>,
     takes_puts: bool,
-    /// Keys and values of all that is collected or under way.
+    /// What all that is collected or under way takes.
     bytes: usize,
     /// By the number of their batch, in the order of its calls.
     waiting: Vec<Vec<Caller>>,
@@ -104,7 +104,7 @@ impl CallTable {
         (key, put): (&[u8], Option<(&[u8], Expiry)>),
     ) {
         let Self { callees, waiting: all, free, spare, bytes, .. } = self;
-        *bytes += key.len() + put.map_or(0, |(value, _)| value.len());
+        *bytes += COST_OF_CALL + key.len() + put.map_or(0, |(value, _)| value.len());
         let calls = callees[route.place].open.get_or_insert_with(|| {
             let number = free.pop().unwrap_or_else(|| {
                 all.push(Vec::new());
@@ -134,13 +134,18 @@ impl CallTable {
     }
 
     /// A batch is dealt with.
-    fn is_over(&mut self, calls: Box<Calls>, mut waiting: Vec<Caller>) {
+    fn is_over(&mut self, mut calls: Box<Calls>, mut waiting: Vec<Caller>) {
         waiting.clear();
-        assert!(self.bytes >= calls.asked.byte_count(), "what comes back was counted");
-        self.bytes -= calls.asked.byte_count();
+        waiting.shrink_to(KEPT_CALLERS);
+        let counted = calls.asked.byte_count() + COST_OF_CALL * calls.asked.len();
+        assert!(self.bytes >= counted, "what comes back was counted");
+        self.bytes -= counted;
         self.waiting[calls.number as usize] = waiting;
         self.free.push(calls.number);
-        self.spare.push(calls);
+        calls.clear();
+        if self.spare.len() < SPARE_BATCHES * self.callees.len() {
+            self.spare.push(calls);
+        }
     }
 
     /// Whose calls are collected or under way, at the end.
@@ -154,12 +159,12 @@ impl CallTable {
 pub(crate) fn take_answers(core: &Core, calls: Box<Calls>) {
     let waiting = core.calls.borrow_mut().take_waiting(calls.number);
     assert_eq!(calls.answers.len(), waiting.len(), "a batch comes back with its answers");
-    let mut engine = core.engine.borrow_mut();
+    let (mut engine, now) = (core.engine.borrow_mut(), core.now());
     for (place, (answer, one)) in calls.answers.iter().zip(&waiting).enumerate() {
         let session = one.session.id();
         match answer {
             CallAnswer::Found { version, expires_at, value } => {
-                engine.end_direct_read(session, (version, expires_at), value.is_some());
+                engine.end_direct_read(now, session, (version, expires_at), value.is_some());
                 let view = ValueView { value, version, expires_at };
                 core.finish(one.op, |_| Output::Value(owned(view)));
             }

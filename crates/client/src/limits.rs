@@ -12,8 +12,14 @@ pub const COMMANDS_PER_TURN: usize = 4096;
 pub const POLLS_PER_TURN: usize = 16 * 1024;
 /// Bytes of a value that is put by a call, at most: it is copied into the batch.
 pub const BYTES_OF_CALL: usize = 64 * 1024;
-/// Bytes of keys and values that calls of one loop hold, collected and under way; beyond it is asked in
-/// frames, which are refused when there is no room.
+/// What a call takes beside its key and its value, about, in bytes.
+pub const COST_OF_CALL: usize = 200;
+/// Batches of calls that are kept to be used again, for each shard.
+pub const SPARE_BATCHES: usize = 2;
+/// For so many callers a batch that is kept has room.
+pub const KEPT_CALLERS: usize = 1024;
+/// Bytes that calls of one loop take, collected and under way, some 20 000 without values; beyond it
+/// is asked in frames, which are refused when there is no room.
 pub const BYTES_OF_CALLS: usize = 4 * 1024 * 1024;
 /// How often `transact` runs its closure by default, at most.
 pub const MAX_ATTEMPTS: u32 = 64;

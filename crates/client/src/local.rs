@@ -84,7 +84,8 @@ impl Drop for SessionHandle {
     }
 }
 
-/// The store, for tasks on the event loop. Clones share a session: they see each other's writes.
+/// The store, for tasks on the event loop. Clones share a session: they see each other's writes, once
+/// those have been awaited. What is under way at one time has no order.
 #[derive(Clone)]
 pub struct LocalDb {
     core: Rc<Core>,

@@ -151,6 +151,9 @@ impl<T> ClientStage<T> {
             self.shared.close();
             core.tasks.clear();
             core.remote.borrow_mut().clear();
+            // Whose calls have not come back: their sessions hold the loop.
+            let ended = core.calls.borrow_mut().end();
+            drop(ended);
         }
         let over = self.closes_at.is_some_and(|until| until <= now);
         if !over && core.engine.borrow().unresolved() > 0 {

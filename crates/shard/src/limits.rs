@@ -55,5 +55,7 @@ pub const MAX_LEFT_BYTES: usize = 16 * 1024 * 1024;
 const _: () = assert!(
     LOG_BATCH_BYTES + MAX_PREPARE_BODY_BYTES + 2 * MAX_PARTICIPANTS + 256 <= MAX_BATCH_BYTES
 );
+/// Bytes of values in the answers to one batch of calls; what is asked beyond it is asked in frames.
+pub const BYTES_OF_ANSWERS: usize = 4 * 1024 * 1024;
 /// Timestamps that a put by a call tries before it is asked in a frame.
 pub const CALL_ROUNDS: u32 = 4;

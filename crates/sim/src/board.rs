@@ -89,6 +89,8 @@ struct BoardState {
     /// The number of the last write that was given one.
     numbered: i64,
     is_over: bool,
+    /// The faults are over.
+    is_calm: bool,
     /// Loading and auditing that have not ended.
     tasks: usize,
 }
@@ -117,6 +119,8 @@ pub(crate) struct SessionSettings {
     pub(crate) outcomes_known: bool,
     /// What a single operation can do is done by one.
     pub(crate) singles: bool,
+    /// So many of a hundred of those are given up.
+    pub(crate) give_ups: u64,
     /// So many of a hundred transactions are scans.
     pub(crate) scans: u64,
     /// So many of a hundred transactions read a range as well.
@@ -198,6 +202,7 @@ impl SessionSettings {
             deadline: demands.deadline.map(Duration::from),
             outcomes_known: demands.outcomes_known,
             singles: registers.singles,
+            give_ups: registers.give_ups,
             scans: registers.scans.unwrap_or(0),
             ranges: part.mix.ranges,
             expires: registers.expires.map(Duration::from),
@@ -246,6 +251,7 @@ impl Board {
             next_process: u64::from(slots),
             numbered: 0,
             is_over: false,
+            is_calm: false,
             tasks: 0,
         };
         Ok(Self {
@@ -400,9 +406,19 @@ impl Board {
         self.set_redis_mode(Mode::Idle);
     }
 
-    /// Sessions may be begun again.
+    /// Sessions may be begun again, in calm.
     pub(crate) fn resume(&self) {
-        self.lock().is_over = false;
+        let mut state = self.lock();
+        (state.is_over, state.is_calm) = (false, true);
+    }
+
+    /// How long the slot's session waits for a single operation that it gives up, if it does: not at
+    /// all, or a moment.
+    pub(crate) fn gives_up(&self, slot: usize) -> Option<Duration> {
+        let share = self.settings.give_ups;
+        let gives_up = share > 0 && self.roll(slot, 100) < share && !self.lock().is_calm;
+        let moment = Duration::from_micros(200).as_nanos() as u64;
+        gives_up.then(|| Duration::from_nanos(self.roll(slot, 2) * self.roll(slot, moment)))
     }
 
     /// Whether the slot's next transaction is a scan.

@@ -282,6 +282,15 @@ fn check_workload(scenario: &Scenario) -> Checked {
     }
     within(&["workload", "scans"], part.registers.scans, 0..=100)?;
     within(&["workload", "ranges"], Some(part.mix.ranges), 0..=100)?;
+    if part.registers.singles && part.mix.ranges > 0 {
+        let what = "is for scenarios without singles = true, whose keys are judged one by one";
+        return Err(Wrong::new(&["workload", "ranges"], what.to_owned()));
+    }
+    within(&["workload", "give-ups"], Some(part.registers.give_ups), 0..=100)?;
+    if part.registers.give_ups > 0 && !part.registers.singles {
+        let what = "is for scenarios with singles = true".to_owned();
+        return Err(Wrong::new(&["workload", "give-ups"], what));
+    }
     let is_list = part.kind == WorkloadChoice::Plans(WorkloadKind::ListAppend) && !part.closed;
     if part.mix.ranges > 0 && !(is_register || is_list) {
         let what = "is for kind = \"list-append\" or \"register\", which is not closed".to_owned();
@@ -603,6 +612,16 @@ mod tests {
                 "is 0; it lies between 1 and 1024",
             ),
             ("[cluster]\nembedded-sessions = 4", 2, "is for servers = 1: embedded clients"),
+            (
+                "[workload]\nkind = \"register\"\ngive-ups = 3",
+                3,
+                "is for scenarios with singles = true",
+            ),
+            (
+                "[workload]\nkind = \"register\"\nexternal = \"none\"\nsingles = true\nranges = 3",
+                5,
+                "whose keys are judged one by one",
+            ),
             ("[workload]\nkind = \"cycle\"\nkeys = 2", 3, "is 2; it lies between 3 and 1000"),
             ("[workload]\nkind = \"retwis\"\nkeys = 98305", 3, "holds 98304, of 512 bytes each"),
             (

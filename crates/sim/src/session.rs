@@ -4,6 +4,7 @@
 //! Tasks on the client's event loop, written as an application would; they see the store through
 //! [`LocalDb`] alone.
 
+mod giving_up;
 mod tasks;
 mod values;
 
@@ -39,6 +40,8 @@ enum AttemptEnd {
     Aborted,
     Failed(Error),
     Unknown,
+    /// An operation was dropped.
+    GivenUp,
     Broken(String),
 }
 
@@ -83,6 +86,8 @@ struct ClientSession {
     is_reader: bool,
     /// What its transaction reads of a range.
     range: Option<PlannedRange>,
+    /// Of which key it has given an operation up just now.
+    given_up: Option<KeyIndex>,
 }
 
 /// Runs transactions in a slot until the run is over, as the client's session of this number; the first
@@ -109,6 +114,7 @@ pub(crate) async fn run(
         backup_reads: (number == 0).then_some(0),
         is_reader: (number as u64) < board.settings.readers,
         range: None,
+        given_up: None,
     };
     if board.settings.closed {
         session.run_closed(&counter).await?;
@@ -126,13 +132,14 @@ impl ClientSession {
         // When the snapshot was asked for that a session waits for that only reads.
         let mut asked = None;
         while let Some(wait) = board.next_wait(slot) {
-            if !wait.is_zero() {
+            let given_up = self.given_up.take();
+            if !wait.is_zero() && given_up.is_none() {
                 self.db.sleep(wait).await?;
             }
             self.seen.clear();
             let invoked = board.now();
             let ended = match &board.work {
-                ClientWork::Plans(spec) if board.draws_scan(slot) => {
+                ClientWork::Plans(spec) if given_up.is_none() && board.draws_scan(slot) => {
                     let keyspace = board.draws_keyspace(slot);
                     let keys = every_key_in(&board, spec, keyspace);
                     board.invoke(slot, keys.map(|key| read_of(key, Seen::Nothing)).collect());
@@ -157,6 +164,9 @@ impl ClientSession {
                 }
                 ClientWork::Plans(_) => {
                     board.plan(slot, &mut plan);
+                    if let Some(key) = given_up {
+                        giving_up::go_on(key, board.roll(slot, 2) == 0, &mut plan);
+                    }
                     if let Some(single) = board.single(slot, &plan) {
                         board.invoke(slot, single.steps(Seen::Nothing, true));
                         self.single(single).await
@@ -230,6 +240,7 @@ impl ClientSession {
             Ok(()) => (TxnEnd::Committed, false),
             Err(AttemptEnd::Aborted) => (TxnEnd::Aborted, false),
             Err(AttemptEnd::Unknown) => (TxnEnd::Unknown, true),
+            Err(AttemptEnd::GivenUp) => (TxnEnd::Unknown, false),
             Err(AttemptEnd::Failed(error)) => {
                 if error.code() == ErrorCode::ClientClockBehind {
                     self.board.complaints.clock_is_late(self.slot);
@@ -423,11 +434,13 @@ impl ClientSession {
     ) -> std::result::Result<(), AttemptEnd> {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Precondition::Blind;
-        let outcome = self
-            .db()
-            .write(&self.key, mutation, condition, tells)
-            .await
-            .map_err(|error| commit_failed(&self.board, error))?;
+        let asked = self.db().write(&self.key, mutation, condition, tells);
+        let patience = self.board.gives_up(self.slot);
+        let Some(answer) = giving_up::within(&self.db, patience, asked).await else {
+            self.given_up = Some(single.key);
+            return Err(AttemptEnd::GivenUp);
+        };
+        let outcome = answer.map_err(|error| commit_failed(&self.board, error))?;
         let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
         self.seen = single.steps(seen, outcome.took_place());
         Ok(())

@@ -440,6 +440,8 @@ pub enum Bug {
     DirectUnderPromise,
     /// What was read or put by a call does not move its session on.
     ForgetsCalls,
+    /// A put by a call that was given up does not move its session on.
+    ForgetsGivenUpCalls,
     /// A direct write is noted nowhere but in the store.
     UnnotedDirectPut,
     /// A fence leaves no trace at any key, those included that it has hidden.

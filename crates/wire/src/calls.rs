@@ -11,8 +11,9 @@
 
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Timestamp, Version};
 
-/// Of a batch that is used again, no more memory is kept than this.
-const KEPT_BYTES: usize = 1 << 20;
+/// Of a batch that is kept to be used again, no more memory is kept than this, and room for so many calls.
+const KEPT_BYTES: usize = 256 * 1024;
+const KEPT_CALLS: usize = 1024;
 
 /// What every call says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,6 +165,12 @@ impl CallAnswers {
         self.told.is_empty()
     }
 
+    /// Bytes of values.
+    #[must_use]
+    pub const fn byte_count(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = CallAnswer<'_>> {
         let mut begin = 0;
@@ -193,11 +200,18 @@ pub struct Calls {
 impl Calls {
     /// Empties it, for calls of `client`.
     pub fn begin(&mut self, client: ClientId, number: u32) {
-        let Self { number: own, asked, answers } = self;
-        *own = number;
-        asked.client = client;
+        self.clear();
+        self.number = number;
+        self.asked.client = client;
+    }
+
+    /// Empties it, and gives memory back that calls seldom need.
+    pub fn clear(&mut self) {
+        let Self { asked, answers, .. } = self;
         asked.calls.clear();
+        asked.calls.shrink_to(KEPT_CALLS);
         answers.told.clear();
+        answers.told.shrink_to(KEPT_CALLS);
         for bytes in [&mut asked.bytes, &mut answers.bytes] {
             bytes.clear();
             bytes.shrink_to(KEPT_BYTES);

@@ -49,16 +49,21 @@ impl<M: Manager> Engine<M> {
     #[inline]
     pub fn end_direct_read(
         &mut self,
+        now: Timestamp,
         session: SessionId,
         (version, expires_at): (Version, Expiry),
         is_present: bool,
     ) {
+        self.context.timing.advance(now);
         self.end_direct(session, seen_by_read(self.context.now(), version, expires_at, is_present));
     }
 
     /// Nobody waits any more for a direct write that was begun at `begin` and may still take place,
     /// at the timestamp that its shard gives it. What the session does next comes after that (X2).
     pub fn give_up_direct(&mut self, session: SessionId, begin: Timestamp) {
+        if is_planted!(ForgetsGivenUpCalls) {
+            return;
+        }
         let last_chance = begin.next().saturating_add(PLACED_WITHIN);
         self.context.session_gave_up(Some(session.into()), last_chance.next());
     }

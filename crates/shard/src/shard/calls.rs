@@ -11,8 +11,8 @@ use timestone_types::{ClientId, Expiry, HashedKey, Timestamp};
 use timestone_wire::{Call, CallAnswer, Calls};
 
 use super::Shard;
-use super::direct::{DirectAnswer, DirectAt, DirectPut};
-use crate::limits::{CALL_ROUNDS, LOOK_AHEAD};
+use super::direct::{DirectAnswer, DirectAt, DirectPut, Found};
+use crate::limits::{BYTES_OF_ANSWERS, CALL_ROUNDS, CHARGED_VALUE_BYTES, LOOK_AHEAD};
 
 impl Shard {
     /// Carries out a batch of calls at `now`, after [`Shard::begin_inputs`]; the host has it get a
@@ -37,7 +37,10 @@ impl Shard {
                 let key = if call.put.is_some() { puts.next() } else { reads.next() };
                 let Some(&key) = key else { unreachable!("each call has its key") };
                 match call.put {
-                    None => answers.add(self.call_get(now, key, &call)),
+                    None => {
+                        let room = BYTES_OF_ANSWERS.saturating_sub(answers.byte_count());
+                        answers.add(self.call_get(now, key, &call, room));
+                    }
                     Some(put) => {
                         answers.add(self.call_put(now, (key, asked.client()), &call, put));
                     }
@@ -49,15 +52,22 @@ impl Shard {
     }
 
     #[inline]
-    fn call_get(&mut self, now: Timestamp, key: HashedKey, call: &Call<'_>) -> CallAnswer<'_> {
+    fn call_get(
+        &mut self,
+        now: Timestamp,
+        key: HashedKey,
+        call: &Call<'_>,
+        room: usize,
+    ) -> CallAnswer<'_> {
         let asked = DirectAt { now, epoch: call.at.epoch, begin: call.at.begin };
         match self.direct_get(key.with(call.key), asked) {
-            Some(found) => CallAnswer::Found {
-                version: found.version,
-                expires_at: found.expires_at,
-                value: found.value,
-            },
-            None => CallAnswer::NotNow,
+            Some(Found { version, expires_at, value })
+                if value.is_none_or(|value| value.len() < CHARGED_VALUE_BYTES.min(room)) =>
+            {
+                CallAnswer::Found { version, expires_at, value }
+            }
+            // Long values, and many, are charged for: frames do that.
+            _ => CallAnswer::NotNow,
         }
     }
 

@@ -72,6 +72,9 @@ pub struct RegistersPart {
     /// a put that depends on what is there or returns it; each key is then held to an order of what
     /// was done to it.
     pub singles: bool,
+    /// With `singles`: how many of a hundred operations are given up at once or a moment later, until the
+    /// faults are over; their sessions go on with the same key.
+    pub give_ups: u64,
     /// With `singles`: for about how long values are there that expire, as every third does; none
     /// does when it is left out.
     pub expires: Option<TimeSpan>,
@@ -151,6 +154,7 @@ read_grouped!(WorkloadPart, WorkloadKey {
     OldReadsWithin => demands.old_reads_within,
     Failovers => demands.failovers,
     Singles => registers.singles,
+    GiveUps => registers.give_ups,
     Expires => registers.expires,
     Large => registers.large,
     Scans => registers.scans,

@@ -31,7 +31,12 @@ const EMBEDDED: &str = include_str!("../../../../../scenarios/embedded.toml");
 
 #[test]
 fn calls_that_do_not_move_their_session_on_are_found() {
-    found_within(20, Bug::ForgetsCalls, EMBEDDED);
+    found_within(60, Bug::ForgetsCalls, EMBEDDED);
+}
+
+#[test]
+fn a_session_that_does_not_go_on_above_a_call_that_it_gave_up_is_found() {
+    found_within(60, Bug::ForgetsGivenUpCalls, EMBEDDED);
 }
 
 #[test]
