@@ -61,6 +61,8 @@ pub enum Bug {
     SplitsWholeBuckets,
     /// A bucket is written whole of which a look-up has gathered a part.
     HandsOverParts,
+    /// What lies where a record of a bucket lay is taken for that record, though its block was used anew.
+    JoinsUsedAnew,
     /// The place of a loose version is given to another key.
     EvictsLoose,
     /// Checkpoints do not tell of loose versions.

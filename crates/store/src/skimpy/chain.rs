@@ -411,6 +411,8 @@ pub(super) struct Gathered {
     begin: usize,
     end: usize,
     pub(super) place: RecordPlace,
+    /// The sequence number of its page.
+    sequence: u64,
     pub(super) is_loose: bool,
     /// It is loose, and prior pointers lead there from the loose version that memory knows.
     pub(super) is_of_run: bool,
@@ -473,8 +475,9 @@ pub(super) struct Gathering {
     finished: bool,
     /// A pointer led nowhere.
     pub(super) vanished: bool,
-    /// It ends before any of these records, which were gathered before. Ascending.
-    known: Vec<RecordPlace>,
+    /// It ends before any of these records, which were gathered before, by place and the sequence number of
+    /// the page: a block may have been erased since, and be used anew. Ascending.
+    known: Vec<(RecordPlace, u64)>,
     /// It has met one of them.
     pub(super) joined: bool,
     rule: GatheringRule,
@@ -494,7 +497,7 @@ impl Gathering {
     ) -> Self {
         let known = before.map_or(&[][..], |before| &before.records);
         let of_chain = known.iter().filter(|one| !one.is_loose);
-        let mut known: Vec<RecordPlace> = of_chain.map(|one| one.place).collect();
+        let mut known: Vec<_> = of_chain.map(|one| (one.place, one.sequence)).collect();
         known.sort_unstable();
         Self {
             bucket,
@@ -578,7 +581,7 @@ impl Gathering {
                 return Err(NOT_THERE);
             };
             let place = RecordPlace { page, slot };
-            if self.known.binary_search(&place).is_ok() {
+            if self.knows(place, sequence) {
                 (self.finished, self.joined) = (true, true);
                 return Ok(());
             }
@@ -588,13 +591,21 @@ impl Gathering {
             record.write(&mut self.bytes[begin..]);
             let is_of_run = self.detour.as_ref().is_some_and(|detour| detour.is_of_run);
             let is_loose = record.is_loose();
-            self.records.push(Gathered { begin, end, place, is_loose, is_of_run });
+            self.records.push(Gathered { begin, end, place, sequence, is_loose, is_of_run });
             self.go_on(&record, links, place, sequence);
             if self.cursor.page == NO_PAGE {
                 self.cut(buckets);
             }
         }
         Ok(())
+    }
+
+    /// Whether a record was gathered before.
+    fn knows(&self, place: RecordPlace, sequence: u64) -> bool {
+        if is_planted!(JoinsUsedAnew) {
+            return self.known.binary_search_by_key(&place, |&(place, _)| place).is_ok();
+        }
+        self.known.binary_search(&(place, sequence)).is_ok()
     }
 
     fn leads_to_known(&self) -> bool {
@@ -655,5 +666,105 @@ impl Gathering {
     /// Whether a record lies in a block.
     pub(super) fn is_in(&self, at: usize, block: Option<BlockId>, blocks: &Blocks) -> bool {
         Some(blocks.of(PageId(self.records[at].place.page))) == block
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_types::{ClientId, KeyspaceId};
+
+    use super::super::contents::FrugalContents;
+    use super::super::{Skimpy, SkimpyConfig};
+    use super::*;
+    use crate::api::prelude::*;
+    use crate::kit::ledger::Held;
+    use crate::kit::writer::StreamId;
+
+    fn gathered(core: &FrugalContents, before: Option<&Gathering>) -> Gathering {
+        let mut gathering = core.gathering(0, before);
+        while let Some(page) = gathering.page(&core.buckets, &core.kit.volume.blocks) {
+            let Some(bytes) = core.kit.volume.page_in_group(PageId(page)) else { break };
+            let bytes = bytes.to_vec();
+            gathering.look(&bytes, true, &core.buckets).expect("it is sound");
+        }
+        gathering
+    }
+
+    /// A bucket is gathered, a block with a record of it is erased, and what is put into the bucket then
+    /// gets that record's place: how many records are gathered since.
+    fn records_since_in_a_page_that_is_used_anew() -> usize {
+        let config = MemoryConfig {
+            pages_per_block: 2,
+            initial_blocks: 64,
+            max_blocks: 64,
+            ..MemoryConfig::default()
+        };
+        let device = Box::new(MemoryMedia::new(config).open());
+        let config = SkimpyConfig { keys: 1, cache_bytes: 0, loose: false, ..Default::default() };
+        let (mut store, _) = Skimpy::open(device, config).expect("opens");
+        let seed = store.seed();
+        let names: Vec<[u8; 4]> = (0..100u32).map(u32::to_be_bytes).collect();
+        let keys = names.iter().map(|name| KeyRef::new(seed, KeyspaceId::DEFAULT, name));
+        let (own, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.hash.0 >> 63 == 0);
+        let version = |n| Version::new(Timestamp::from_nanos(n), ClientId::new(1));
+        let value = [7; 3000];
+        for (key, n) in [(own[0], 5), (others[0], 5), (own[0], 6), (others[1], 6)] {
+            store.put(key, version(n), &value, Expiry::NEVER).expect("there is room");
+        }
+        let whole = gathered(&store.core, None);
+        assert_eq!(whole.records.len(), 2);
+        let place = whole.records[1].place;
+        let block = store.core.kit.volume.blocks.of(PageId(place.page));
+        let mut now = 0;
+        let mut pump = |store: &mut Skimpy| {
+            now += 1_000_000;
+            store.pump(Timestamp::from_nanos(now), &mut Vec::new());
+        };
+        store.begin_batch(2);
+        store.sync_soon();
+        (0..20).for_each(|_| pump(&mut store));
+        assert_eq!(store.core.log.pop_front(), Some(block));
+        store.core.kit.volume.erase(block);
+        (0..20).for_each(|_| pump(&mut store));
+        let record = |key: KeyRef<'static>| Record {
+            kind: RecordKind::Value,
+            keyspace: key.keyspace,
+            hash: key.hash,
+            version: version(7),
+            expires_at: Expiry::NEVER,
+            key: key.bytes,
+            value: &[7; 3000],
+            links: None,
+        };
+        let link = |core: &mut FrugalContents, key: KeyRef<'_>| {
+            let key = KeyRef { bytes: key.bytes.to_vec().leak(), ..key };
+            core.link(&record(key), SoughtKey::of(key).name, Held::NOTHING, 0)
+        };
+        let core = &mut store.core;
+        let (mut at, blocks) = (0, core.kit.volume.blocks.count());
+        while core.kit.volume.blocks.free_count() > 1
+            || core.kit.volume.writer.pages_left(StreamId::Hot, &core.kit.volume.blocks) > 0
+        {
+            link(core, others[2 + at % 8]).expect("there is room");
+            at += 1;
+            assert!(at < 2 * blocks as usize, "the least worn blocks are filled first");
+        }
+        assert_eq!(link(core, own[1]), Some(PageId(place.page)), "it is used anew");
+        gathered(core, Some(&whole)).records.len()
+    }
+
+    /// *Otherwise* what was put meanwhile is taken for what was gathered before: the bucket is written
+    /// without it.
+    #[test]
+    fn what_lies_where_something_was_before_is_gathered() {
+        assert_eq!(records_since_in_a_page_that_is_used_anew(), 1);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn what_is_taken_for_what_lay_there_before_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::JoinsUsedAnew, records_since_in_a_page_that_is_used_anew), 0);
     }
 }
