@@ -63,6 +63,10 @@ pub enum Bug {
     HandsOverParts,
     /// What lies where a record of a bucket lay is taken for that record, though its block was used anew.
     JoinsUsedAnew,
+    /// Pages that were read ahead stay in memory when their block has left the log.
+    KeepsReadAhead,
+    /// A bucket leaves the log's tail without what was put since it was gathered ahead.
+    TrustsEarly,
     /// The place of a loose version is given to another key.
     EvictsLoose,
     /// Checkpoints do not tell of loose versions.

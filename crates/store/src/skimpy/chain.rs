@@ -727,19 +727,18 @@ mod tests {
         assert_eq!(store.core.log.pop_front(), Some(block));
         store.core.kit.volume.erase(block);
         (0..20).for_each(|_| pump(&mut store));
-        let record = |key: KeyRef<'static>| Record {
-            kind: RecordKind::Value,
-            keyspace: key.keyspace,
-            hash: key.hash,
-            version: version(7),
-            expires_at: Expiry::NEVER,
-            key: key.bytes,
-            value: &[7; 3000],
-            links: None,
-        };
         let link = |core: &mut FrugalContents, key: KeyRef<'_>| {
-            let key = KeyRef { bytes: key.bytes.to_vec().leak(), ..key };
-            core.link(&record(key), SoughtKey::of(key).name, Held::NOTHING, 0)
+            let record = Record {
+                kind: RecordKind::Value,
+                keyspace: key.keyspace,
+                hash: key.hash,
+                version: version(7),
+                expires_at: Expiry::NEVER,
+                key: key.bytes,
+                value: &value,
+                links: None,
+            };
+            core.link(&record, SoughtKey::of(key).name, Held::NOTHING, 0)
         };
         let core = &mut store.core;
         let (mut at, blocks) = (0, core.kit.volume.blocks.count());

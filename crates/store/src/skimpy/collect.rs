@@ -22,9 +22,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
+use timestone_flash::{AlignedBuffer, BlockId, PageId};
 use timestone_types::{Timestamp, is_planted};
 
+use super::ahead::{self, EarlyGatherings, ReadAhead};
 use super::chain::Gathering;
 use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
@@ -42,7 +43,7 @@ use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
-use crate::layout::{self, PageKind, Record, RecordKind};
+use crate::layout;
 
 /// Buckets that are gathered at once.
 const AT_ONCE: usize = 256;
@@ -58,6 +59,7 @@ const LEAST_FREE: u32 = 5;
 #[derive(Default)]
 pub(super) struct TailCollector {
     victim: Option<TailVictim>,
+    ahead: ReadAhead,
     pub(super) parts: PartsCollector,
     /// Blocks that are empty when the log's ordinal is durable.
     emptied: Vec<Emptied>,
@@ -88,7 +90,7 @@ impl TailCollector {
     }
 
     /// Whether the next pump can do something.
-    pub(super) fn has_work(&self, core: &FrugalContents) -> bool {
+    pub(super) fn has_work(&self, early: &EarlyGatherings, core: &FrugalContents) -> bool {
         let blocks = &core.kit.volume.blocks;
         let is_stalled = self.is_stalled(core);
         // What waits for buckets that are being gathered is woken by the device.
@@ -99,6 +101,7 @@ impl TailCollector {
             unread || moves || victim.is_empty(pages) || (!victim.fences.is_empty() && !is_stalled)
         };
         self.victim.as_ref().is_some_and(works)
+            || self.ahead.has_work(self.wanted_ahead(core), early, core)
             || self.parts.has_work(blocks)
             || (!self.waiting.is_empty()
                 && self.waiting.len() >= self.jobs_to_wait_for()
@@ -212,60 +215,15 @@ impl TailCollector {
         let block = BlockId((number >> 32) as u32);
         let first = number as u32;
         core.kit.volume.blocks.unpin(block);
-        if self.parts.pages_read(block, first, readable, bytes, core) {
+        if self.parts.pages_read(block, first, readable, bytes, core)
+            || self.ahead.pages_read(block, first, readable, bytes, core)
+        {
             return;
         }
         let Some(victim) = self.victim.as_mut().filter(|victim| victim.block == block) else {
             return;
         };
-        victim.reading = false;
-        if !readable {
-            victim.failures += 1;
-            if victim.failures < MOST_FAILURES {
-                victim.next_page = first;
-            } else {
-                victim.damaged = true;
-            }
-            return;
-        }
-        let geometry = core.kit.volume.geometry();
-        let mut is_sound = true;
-        for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
-            let id = geometry.page(block, first + offset as u32);
-            let header = match core.kit.volume.verify(id, page) {
-                Ok(header) => header,
-                Err(_) if core.kit.volume.blocks.is_hole(id) => {
-                    is_sound = false;
-                    continue;
-                }
-                Err(_) => {
-                    core.kit.volume.corrupt += 1;
-                    victim.damaged = true;
-                    continue;
-                }
-            };
-            if header.kind == PageKind::LargePart {
-                // Nobody looks for values in the log: they stay.
-                victim.damaged = true;
-                continue;
-            }
-            for raw in layout::records(page) {
-                match raw.and_then(Record::read_intact) {
-                    Some(record) if record.kind == RecordKind::Fence => {
-                        let fence = Fence { version: record.version, page: id.0 };
-                        victim.fences.push((record.keyspace, fence));
-                    }
-                    Some(record) => victim.met(&record, id.0, core),
-                    None => {
-                        core.kit.volume.corrupt += 1;
-                        victim.damaged = true;
-                    }
-                }
-            }
-        }
-        if is_sound && !victim.damaged {
-            core.tail_pages.add(first, bytes);
-        }
+        victim.pages_read(first, readable, bytes, core);
     }
 
     /// Chooses, gathers, rewrites, erases: a little of each.
@@ -302,11 +260,13 @@ impl TailCollector {
         }
         self.failed.pump(&mut self.aside.buckets, core);
         self.read_victim(core);
-        self.move_fences(core);
+        let wanted = self.wanted_ahead(core);
+        self.ahead.pump(wanted, serving);
+        self.move_fences(serving.core);
         self.move_known(serving);
         self.write_waiting(serving);
         self.gather_more(serving);
-        self.finish_victim(serving.core);
+        self.finish_victim(serving);
         self.erase(serving.core);
     }
 
@@ -369,8 +329,22 @@ impl TailCollector {
     fn begin(&mut self, block: BlockId, core: &mut FrugalContents) {
         core.kit.volume.blocks.begin_victim(block);
         let budget = rewrite::budget(self.won_before, core);
-        core.tail_pages.begin(block);
-        self.victim = Some(TailVictim::new(block, budget));
+        let mut victim = TailVictim::new(block, budget);
+        if let Some(next) = self.ahead.take(block) {
+            victim.go_on(&next, core);
+        }
+        self.victim = Some(victim);
+    }
+
+    /// How many blocks are to be read while one is emptied: those that will have to be emptied then, too.
+    fn wanted_ahead(&self, core: &FrugalContents) -> usize {
+        let blocks = &core.kit.volume.blocks;
+        let left = blocks.low_water().saturating_sub(blocks.free_count() + self.coming() + 1);
+        let is_urgent = blocks.free_count() + self.coming() <= blocks.floor();
+        let may = self.victim.is_some()
+            && self.futile.is_none()
+            && (is_urgent || rewrite::is_worthwhile(core));
+        if may { ahead::MOST_BLOCKS.min(left as usize) } else { 0 }
     }
 
     fn read_victim(&mut self, core: &mut FrugalContents) {
@@ -476,8 +450,14 @@ impl TailCollector {
                 _ => _ = repair.and_then(|at| self.repairs.remove(at)),
             }
             self.jobs.insert(bucket, BucketJob { whole: None, why, failures: 0 });
-            let gathering = serving.core.gathering(bucket, None);
-            serving.gather(Owner::Rewriting, gathering);
+            let is_tail = why == Why::Tail;
+            let early = is_tail.then(|| serving.reads.early.take(bucket)).flatten();
+            if let Some(early) = early {
+                self.gathered(early, serving);
+            } else if !is_tail || !serving.reads.adopt(bucket) {
+                let gathering = serving.core.gathering(bucket, None);
+                serving.gather(Owner::Rewriting, gathering);
+            }
         }
     }
 
@@ -545,6 +525,9 @@ impl TailCollector {
     ) -> Option<Gathering> {
         let bucket = gathering.bucket;
         let job = self.jobs.get_mut(&bucket)?;
+        if job.why == Why::Tail && is_planted!(TrustsEarly) {
+            return Some(gathering);
+        }
         if let Some(mut whole) = job.whole.take()
             && gathering.joined
         {
@@ -596,6 +579,7 @@ impl TailCollector {
                 }
             }
             Owner::Parts(block) => self.parts.damaged(block),
+            Owner::Early => _ = serving.reads.early.forget(bucket),
             Owner::Scan(_) => {}
         }
     }
@@ -729,14 +713,15 @@ impl TailCollector {
         }
     }
 
-    fn finish_victim(&mut self, core: &mut FrugalContents) {
+    fn finish_victim(&mut self, ServingWalks { core, reads, .. }: &mut ServingWalks<'_>) {
         let pages_of = |block: BlockId| core.kit.volume.blocks.get(block).readable;
         let victim = self.victim.take_if(|victim| victim.is_empty(pages_of(victim.block)));
         let Some(victim) = victim else { return };
         let block = victim.block;
         debug_assert_eq!(core.log.front(), Some(&block), "the log's tail");
         core.log.pop_front();
-        core.tail_pages.end();
+        core.tail_pages.left(block);
+        reads.early.left(block);
         core.wholes.tail_left();
         core.left_log(victim.records, victim.bytes);
         if victim.damaged || core.kit.volume.is_bad(block) {

@@ -58,10 +58,15 @@ impl WholeRewritings {
         self.marks.set(bucket as usize, Self::mark(epoch));
     }
 
-    /// Whether what a bucket has in the log's tail is known to be void.
-    pub(super) fn is_void_in_tail(&self, bucket: u32) -> bool {
+    /// Whether what a bucket has in a block of the log is known to be void; the tail is number zero.
+    pub(super) fn is_void(&self, bucket: u32, block: usize) -> bool {
         let mark = self.marks.get(bucket as usize);
-        mark != NONE && mark != Self::mark(self.epoch(self.tail))
+        if mark == NONE {
+            return false;
+        }
+        let first = self.epoch(self.tail);
+        let since = (u64::from(mark) + MARKS - u64::from(Self::mark(first))) % MARKS;
+        since > self.epoch(self.tail + block as u64) - first
     }
 
     /// The tail has left the log.
@@ -84,12 +89,13 @@ mod tests {
         wholes.rewritten(1, 7);
         for block in 0..2000 {
             // Three blocks are an epoch.
-            assert_eq!(wholes.is_void_in_tail(1), block < 6, "{block}");
-            assert!(!wholes.is_void_in_tail(2), "{block}");
+            assert_eq!(wholes.is_void(1, 0), block < 6, "{block}");
+            assert_eq!(wholes.is_void(1, 2), block < 4, "{block}");
+            assert!(!wholes.is_void(2, 0), "{block}");
             wholes.tail_left();
         }
         wholes.rewritten(1, 0);
-        assert!(!wholes.is_void_in_tail(1), "it begins there");
+        assert!(!wholes.is_void(1, 0), "it begins there");
     }
 
     #[test]
@@ -98,12 +104,12 @@ mod tests {
         for _ in 0..1000 {
             wholes.rewritten(0, 9);
             for _ in 0..9 {
-                assert!(wholes.is_void_in_tail(0));
+                assert!(wholes.is_void(0, 0));
                 wholes.tail_left();
             }
-            assert!(!wholes.is_void_in_tail(0));
+            assert!(!wholes.is_void(0, 0));
             wholes.tail_left();
-            assert!(!wholes.is_void_in_tail(0));
+            assert!(!wholes.is_void(0, 0));
         }
     }
 }

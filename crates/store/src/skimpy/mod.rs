@@ -16,6 +16,7 @@
 //! replaces its records is durable, and nothing reads in it; (3) a walk whose bucket is rewritten
 //! begins anew.
 
+mod ahead;
 mod buckets;
 mod chain;
 mod checkpoint;
@@ -196,7 +197,8 @@ impl Skimpy {
 
     fn buffer_bytes(&self) -> u64 {
         let FrugalContents { kit, tail_pages, .. } = &self.core;
-        kit.volume.memory_bytes() + kit.staging.bytes() + tail_pages.memory_bytes()
+        let collection = tail_pages.memory_bytes() + self.reads.early.memory_bytes();
+        kit.volume.memory_bytes() + kit.staging.bytes() + collection
     }
 
     fn serving(&mut self) -> ServingWalks<'_> {
@@ -317,6 +319,9 @@ impl Skimpy {
                 }
                 WalkResult::Gathered(Owner::Rewriting, gathering) => {
                     self.collector.gathered(gathering, &mut serving);
+                }
+                WalkResult::Gathered(Owner::Early, gathering) => {
+                    serving.reads.early.gathered(gathering);
                 }
                 WalkResult::Gathered(Owner::Parts(block), gathering) => {
                     self.collector.parts.gathered(block, &gathering, &mut serving);
@@ -704,7 +709,7 @@ impl Upkeep for Skimpy {
         }
         let work = walks
             || self.core.kit.staging.has_work(volume)
-            || self.collector.has_work(&self.core)
+            || self.collector.has_work(&self.reads.early, &self.core)
             || self.checkpointer.has_work(writer, self.collector.state());
         if work || !self.events.is_empty() {
             return Some(volume.now());

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use timestone_flash::{BlockId, FlashError, PageId};
 use timestone_types::{Expiry, KeyRef, Timestamp, Version};
 
+use super::ahead::EarlyGatherings;
 use super::buckets::Buckets;
 use super::chain::{Gathering, Search, SoughtKey, Start, is_void};
 use super::contents::{FrugalContents, gathering_rule, key_id};
@@ -36,6 +37,8 @@ pub(super) enum Owner {
     Scan(u64),
     /// The rewriting of the bucket.
     Rewriting,
+    /// The rewriting of the bucket, when its records are in the log's tail.
+    Early,
     /// Large values of a block, which are looked at or leave it.
     Parts(BlockId),
 }
@@ -93,7 +96,7 @@ impl PendingWalk {
         let vanished = match &self.task {
             Task::Key(walk) => walk.search.vanished,
             // What is rewritten is judged by what is there then.
-            Task::Bucket(Owner::Rewriting, _) => false,
+            Task::Bucket(Owner::Rewriting | Owner::Early, _) => false,
             Task::Bucket(_, gathering) => gathering.vanished,
         };
         vanished && self.retired != buckets.retired()
@@ -145,6 +148,7 @@ pub(super) struct PendingReads {
     pub(super) pages: PageReads<u32>,
     pub(super) assemblies: Assemblies<PartsFor>,
     pub(super) answers: VecDeque<WalkResult>,
+    pub(super) early: EarlyGatherings,
 }
 
 impl PendingReads {
@@ -156,6 +160,7 @@ impl PendingReads {
             pages: PageReads::new(),
             assemblies: Assemblies::new(assembled_bytes),
             answers: VecDeque::new(),
+            early: EarlyGatherings::default(),
         }
     }
 
@@ -186,6 +191,24 @@ impl PendingReads {
         for walk in self.walks.iter_mut().flatten().filter(|walk| walk.bucket() == bucket) {
             walk.anew = true;
         }
+        _ = self.early.take(bucket);
+        let is_early = |answer: &WalkResult| matches!(answer, WalkResult::Gathered(Owner::Early, early) if early.bucket == bucket);
+        self.answers.retain(|answer| !is_early(answer));
+    }
+
+    /// An early gathering that is under way goes on for the rewriting of its bucket, if there is one.
+    pub(super) fn adopt(&mut self, bucket: u32) -> bool {
+        if !self.early.forget(bucket) {
+            return false;
+        }
+        let mut tasks = self.walks.iter_mut().flatten().map(|walk| &mut walk.task);
+        let early = tasks.find_map(|task| match task {
+            Task::Bucket(owner @ Owner::Early, gathering) if gathering.bucket == bucket => {
+                Some(owner)
+            }
+            _ => None,
+        });
+        early.map(|owner| *owner = Owner::Rewriting).is_some()
     }
 
     fn keep(&mut self, walk: PendingWalk) -> u32 {

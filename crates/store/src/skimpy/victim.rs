@@ -10,15 +10,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use timestone_flash::BlockId;
+use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::{KeyspaceId, Timestamp};
 
+use super::ahead::NextBlock;
 use super::contents::FrugalContents;
+use super::jobs::MOST_FAILURES;
 use super::spaces::Fence;
 use super::tail::{self, TailFate, TailRecord};
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
-use crate::layout::Record;
+use crate::layout::{self, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
 /// A block of the log that is being emptied.
@@ -114,14 +116,82 @@ impl TailVictim {
         }
     }
 
+    /// Pages of it have been read, from the one with an index on, or could not be.
+    pub(super) fn pages_read(
+        &mut self,
+        first: u32,
+        readable: bool,
+        bytes: &[u8],
+        core: &mut FrugalContents,
+    ) {
+        self.reading = false;
+        if !readable {
+            self.failures += 1;
+            if self.failures < MOST_FAILURES {
+                self.next_page = first;
+            } else {
+                self.damaged = true;
+            }
+            return;
+        }
+        let geometry = core.kit.volume.geometry();
+        let mut is_sound = true;
+        for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
+            let id = geometry.page(self.block, first + offset as u32);
+            let header = match core.kit.volume.verify(id, page) {
+                Ok(header) => header,
+                Err(_) if core.kit.volume.blocks.is_hole(id) => {
+                    is_sound = false;
+                    continue;
+                }
+                Err(_) => {
+                    core.kit.volume.corrupt += 1;
+                    self.damaged = true;
+                    continue;
+                }
+            };
+            if header.kind == PageKind::LargePart {
+                // Nobody looks for values in the log: they stay.
+                self.damaged = true;
+                continue;
+            }
+            for raw in layout::records(page) {
+                match raw.and_then(Record::read_intact) {
+                    Some(record) if record.kind == RecordKind::Fence => {
+                        let fence = Fence { version: record.version, page: id.0 };
+                        self.fences.push((record.keyspace, fence));
+                    }
+                    Some(record) => self.met(&record, id.0, core),
+                    None => {
+                        core.kit.volume.corrupt += 1;
+                        self.damaged = true;
+                    }
+                }
+            }
+        }
+        if is_sound && !self.damaged {
+            core.tail_pages.add(self.block, first, bytes);
+        }
+    }
+
+    /// Goes on with what was read ahead.
+    pub(super) fn go_on(&mut self, next: &NextBlock, core: &mut FrugalContents) {
+        let bytes = core.tail_pages.take(self.block);
+        self.pages_read(0, true, &bytes, core);
+        self.next_page = (bytes.len() / PAGE_BYTES) as u32;
+        if next.reading {
+            (self.next_page, self.reading) = (next.next_page, true);
+        }
+    }
+
     /// A record of a key is met in a page.
-    pub(super) fn met(&mut self, record: &Record<'_>, page: u32, core: &FrugalContents) {
+    fn met(&mut self, record: &Record<'_>, page: u32, core: &FrugalContents) {
         let bucket = core.buckets.of(record.hash);
         self.all_buckets.insert(bucket);
         self.records += 1;
         self.bytes += record.bytes() as u64;
         self.youngest = self.youngest.max(record.version.timestamp);
-        let is_void = core.wholes.is_void_in_tail(bucket) && !record.is_loose();
+        let is_void = core.wholes.is_void(bucket, 0) && !record.is_loose();
         if self.buckets.contains(&bucket) || is_void {
             return;
         }

@@ -223,8 +223,12 @@ fn what_a_run_has_in_a_block_that_was_set_aside_is_found() {
     settle(&mut driver, 22);
     let read = |driver: &Driver<Skimpy>| driver.store.device().stats().reads;
     let before = read(&driver);
-    (1..=8).for_each(|nth| media.inject(Fault::Fail { kind: OpKind::Read, nth }));
     for n in 100..500u64 {
+        // Blocks behind it are read as well, and are not set aside for that.
+        media.clear_faults();
+        if driver.store.stats().space.quarantined_blocks == 0 {
+            (1..=8).for_each(|nth| media.inject(Fault::Fail { kind: OpKind::Read, nth }));
+        }
         let bytes = n.to_be_bytes();
         let key = driver.key(SPACE, &bytes);
         // Until it is full.
@@ -232,7 +236,7 @@ fn what_a_run_has_in_a_block_that_was_set_aside_is_found() {
         driver.pump();
     }
     let stats = driver.store.stats();
-    assert_eq!((media.pending_faults(), stats.space.quarantined_blocks), (0, 1), "{stats:?}");
+    assert_eq!(stats.space.quarantined_blocks, 1, "{stats:?}");
     assert!(read(&driver) > before && stats.collection.collected_blocks > 0, "{stats:?}");
     for (time, expected) in [(25, 20), (45, 40)] {
         let found = driver.value(b"x", time).map(|value| value[0]);

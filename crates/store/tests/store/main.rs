@@ -11,6 +11,7 @@ mod emulated;
 mod faults;
 mod fence_traces;
 mod frugal;
+mod frugal_ahead;
 mod frugal_cuts;
 mod frugal_large;
 mod frugal_loose;
