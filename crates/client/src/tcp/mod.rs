@@ -108,7 +108,6 @@ pub(crate) struct Tcp {
     name: String,
     servers: Vec<Server>,
     cluster: ClusterId,
-    client: ClientId,
     map: Option<ShardMap>,
     /// The connection that each shard is asked over.
     paths: BTreeMap<ShardId, ReplyAddress>,
@@ -147,7 +146,6 @@ impl Tcp {
             name,
             servers: seeds.into_iter().map(|seed| Server::new(None, seed)).collect(),
             cluster: ClusterId::ZERO,
-            client: ClientId::ZERO,
             map: None,
             paths: BTreeMap::new(),
             spread_at: None,
@@ -285,7 +283,8 @@ impl Tcp {
         let until = core.now().saturating_add(session::HELLO_TIMEOUT);
         self.servers[index].state = State::Greeting { reply_to: view.reply_to, until };
         let mut frame_batch = context.take_frame_batch(view.reply_to);
-        let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
+        let client = core.engine.borrow().client();
+        let hello = Hello::new(Role::Client, self.cluster, client, &self.name);
         hello.encode(
             &Envelope { request: RequestId::new(1), ..Envelope::default() },
             &mut frame_batch.bytes,
@@ -342,13 +341,14 @@ impl Tcp {
             );
         }
         self.cluster = welcome.cluster;
-        // The first id stays. Servers that were greeted before it was known offer one each, and a
-        // late offer must not replace it: a server greeted in between repeats the first, and going
-        // back to it would begin its transactions' numbers anew.
-        if self.client == ClientId::ZERO && welcome.client != ClientId::ZERO {
-            self.client = welcome.client;
-            core.engine.borrow_mut().renew_client(core.now(), welcome.client);
+        // The first id stays until the session under it is over. Servers that were greeted before it was
+        // known offer one each, and a late offer must not replace it: a server greeted in between
+        // repeats the first, and going back to it would begin its transactions' numbers anew.
+        let mut engine = core.engine.borrow_mut();
+        if engine.client() == ClientId::ZERO && welcome.client != ClientId::ZERO {
+            engine.renew_client(core.now(), welcome.client);
         }
+        drop(engine);
         let server = &mut self.servers[index];
         server.near = welcome.near.iter().collect();
         server.protocol = welcome.protocol;

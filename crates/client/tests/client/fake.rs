@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use timestone_cluster::{
-    Address, DirectoryId, IndexKind, Keyspace, MasterAnswer, MasterCommand, ServerAddresses,
-    ServerId, ServerInfo, ShardMap,
+    Address, ClientIdBlock, DirectoryId, IndexKind, Keyspace, MasterAnswer, MasterCommand,
+    ServerAddresses, ServerId, ServerInfo, ShardMap,
 };
 use timestone_types::{
     AbortKind, AbortReason, ClientId, ClusterId, Direction, Epoch, Expiry, KeyspaceId, ShardId,
@@ -50,6 +50,10 @@ pub(crate) struct Server {
     pub(crate) pulls: AtomicU32,
     pub(crate) hellos: AtomicU32,
     next_client: AtomicU32,
+    /// Under which ids it was greeted.
+    pub(crate) greeted: Mutex<Vec<ClientId>>,
+    /// Sessions that it has ended: those of clients up to this one.
+    pub(crate) ended: AtomicU32,
     next_stamp: AtomicU32,
     /// Of the commits that are asked next, so many are refused as conflicts.
     pub(crate) conflicts: AtomicU32,
@@ -108,6 +112,8 @@ impl Server {
             pulls: AtomicU32::new(0),
             hellos: AtomicU32::new(0),
             next_client: AtomicU32::new(id.get()),
+            greeted: Mutex::default(),
+            ended: AtomicU32::new(0),
             next_stamp: AtomicU32::new(1),
             conflicts: AtomicU32::new(0),
             unfriendly: AtomicBool::new(false),
@@ -218,7 +224,14 @@ impl Server {
                 wire::MapIs { map: &bytes }.encode(&envelope, out);
             }
             Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
-            Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
+            Kind::Write => {
+                let write = wire::Write::decode(frame).unwrap();
+                if write.txn.client.get() <= self.ended.load(Ordering::SeqCst) {
+                    return ErrorReply::new(ErrorCode::SessionEnded, "begin another one")
+                        .encode(&envelope, out);
+                }
+                self.write(&write, &envelope, out);
+            }
             Kind::Range | Kind::RangeDown => {
                 self.assert_knows(frame);
                 let (range, direction) = wire::Range::decode_any(frame).unwrap();
@@ -305,6 +318,7 @@ impl Server {
         out: &mut Vec<u8>,
     ) {
         let turn = self.hellos.fetch_add(1, Ordering::SeqCst);
+        self.greeted.lock().unwrap().push(hello.client);
         let threads = self.threads.load(Ordering::SeqCst);
         let of_turn = |shard: &ShardId| u32::from(shard.get()) % threads == turn % threads;
         near.extend(shard_map.shards().iter().map(|shard| shard.id).filter(of_turn));
@@ -495,6 +509,10 @@ impl Server {
                 let at = data.keyspaces.iter().position(|keyspace| keyspace.name == *name).unwrap();
                 MasterAnswer::Dropped { id: data.keyspaces.remove(at).id }
             }
+            MasterCommand::RegisterClient { count } => MasterAnswer::Clients(ClientIdBlock {
+                first: ClientId::new(self.next_client.fetch_add(*count, Ordering::SeqCst)),
+                count: *count,
+            }),
             MasterCommand::FetchMap => MasterAnswer::Map(self.map.lock().unwrap().clone()),
             other => panic!("the client never asks {other:?}"),
         };

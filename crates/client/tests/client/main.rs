@@ -17,6 +17,7 @@ use timestone_client::{
 };
 
 use timestone_cluster::IndexKind;
+use timestone_types::ClientId;
 
 use block_on::block_on;
 use fake::Server;
@@ -317,6 +318,20 @@ fn a_lost_connection_is_made_again_and_no_call_fails() {
     thread.join().unwrap();
     assert_eq!(count(db.get(b"n").unwrap()), 200);
     assert!(server.hellos.load(Ordering::SeqCst) > 1, "the connection was lost at least once");
+}
+
+#[test]
+fn a_client_whose_session_was_ended_greets_under_its_next_id() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    db.put(b"before", b"1").unwrap();
+    let first = ClientId::new(1);
+    server.ended.store(first.get(), Ordering::SeqCst);
+    while db.put(b"after", b"1").is_err() {}
+    server.hang_up();
+    db.put(b"again", b"1").unwrap();
+    let greeted = server.greeted.lock().unwrap().clone();
+    assert_eq!(greeted, [ClientId::ZERO, ClientId::new(2)]);
 }
 
 /// Calls until none of fifty in a row came over a connection that is far from its shard.
