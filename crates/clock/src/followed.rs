@@ -98,7 +98,7 @@ impl Clock for FollowedClock {
         self.own.oscillator()
     }
 
-    fn heard(&self, exchange: &Exchange) {
+    fn heard(&self, exchange: &Exchange<'_>) {
         let mut time = self.lock();
         // Read now: whatever was waited for makes the interval wider, and not wrong.
         let received = self.own.oscillator();
@@ -155,7 +155,8 @@ mod tests {
         let reading = truth.advance(TRIP / 2);
         truth.advance(TRIP / 2);
         let error = Some(Duration::from_micros(1));
-        clock.heard(&Exchange { server: ServerNumber(1), servers: 1, sent, reading, error });
+        let server = ServerNumber(1);
+        clock.heard(&Exchange { server, servers: &[server], sent, reading, error });
     }
 
     #[test]

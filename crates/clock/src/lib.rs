@@ -102,7 +102,7 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
 
     /// A server's clock was read, and the answer that says so has arrived just now. Clocks that
     /// follow nobody ignore it.
-    fn heard(&self, exchange: &Exchange) {
+    fn heard(&self, exchange: &Exchange<'_>) {
         let _ = exchange;
     }
 
@@ -159,7 +159,7 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
         (**self).oscillator()
     }
 
-    fn heard(&self, exchange: &Exchange) {
+    fn heard(&self, exchange: &Exchange<'_>) {
         (**self).heard(exchange);
     }
 

@@ -75,10 +75,11 @@ impl Routes {
         self.servers[place]
     }
 
-    /// How many servers serve these shards, as far as that is known.
+    /// Which servers serve these shards, as far as that is known; each once, in ascending order.
     #[must_use]
-    pub fn servers(&self) -> usize {
-        self.servers.iter().flatten().collect::<BTreeSet<_>>().len()
+    pub fn servers(&self) -> Vec<ServerNumber> {
+        let servers: BTreeSet<_> = self.servers.iter().flatten().copied().collect();
+        servers.into_iter().collect()
     }
 
     /// The version of the map that these routes were made from.
@@ -148,9 +149,12 @@ mod tests {
         assert_eq!(routes.epoch(ShardId::new(7)), Some(Epoch::new(2)));
         assert_eq!(routes.epoch(ShardId::new(9)), None);
         assert_eq!(routes.version(), 5);
-        assert_eq!((routes.server_of(ShardId::new(3)), routes.servers()), (None, 0));
+        assert_eq!((routes.server_of(ShardId::new(3)), routes.servers()), (None, vec![]));
         let routes = routes.with_servers(|shard| (shard.get() == 7).then_some(ServerNumber(2)));
         assert_eq!(routes.server_of(ShardId::new(7)), Some(ServerNumber(2)));
-        assert_eq!((routes.server_of(ShardId::new(3)), routes.servers()), (None, 1));
+        assert_eq!(
+            (routes.server_of(ShardId::new(3)), routes.servers()),
+            (None, vec![ServerNumber(2)])
+        );
     }
 }

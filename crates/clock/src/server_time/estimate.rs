@@ -35,11 +35,11 @@ pub struct ServerNumber(pub u32);
 
 /// What one exchange told of a server's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exchange<Moment = Timestamp> {
+pub struct Exchange<'a, Moment = Timestamp> {
     /// Whose clock was read.
     pub server: ServerNumber,
-    /// Of how many servers of the cluster.
-    pub servers: usize,
+    /// All servers of the cluster that there are to be heard of, in ascending order.
+    pub servers: &'a [ServerNumber],
     /// When the first copy of the request was sent.
     pub sent: Moment,
     /// What the server's clock showed after it had read some copy of the request.
@@ -48,7 +48,7 @@ pub struct Exchange<Moment = Timestamp> {
     pub error: Option<Duration>,
 }
 
-impl Exchange<BootTime> {
+impl Exchange<'_, BootTime> {
     /// The true offset when the answer had arrived at `received`; `None` for times that no exchange
     /// has.
     fn interval(&self, received: BootTime) -> Option<OffsetInterval> {
@@ -181,9 +181,10 @@ impl Estimate {
     }
 
     /// An answer has arrived.
-    pub fn hear(&mut self, exchange: &Exchange<BootTime>, received: BootTime) {
-        self.servers = exchange.servers.clamp(1, MAX_SERVERS);
-        self.forget_those_who_left(exchange.server);
+    pub fn hear(&mut self, exchange: &Exchange<'_, BootTime>, received: BootTime) {
+        debug_assert!(exchange.servers.is_sorted(), "they are looked up");
+        self.servers = exchange.servers.len().clamp(1, MAX_SERVERS);
+        self.forget_those_who_left(exchange);
         let Some(interval) = exchange.interval(received) else { return };
         let new = HeardServer {
             number: exchange.server,
@@ -199,15 +200,11 @@ impl Estimate {
         debug_assert!(self.heard.len() <= MAX_SERVERS, "the table has grown");
     }
 
-    /// A server that has left the map is asked no more, so those that were silent for longest go
-    /// while there are more than there are to be heard of.
-    fn forget_those_who_left(&mut self, speaks: ServerNumber) {
-        let is_new = self.heard.iter().all(|known| known.number != speaks);
-        while self.servers < MAX_SERVERS && self.heard.len() + usize::from(is_new) > self.servers {
-            let others = self.heard.iter().enumerate().filter(|(_, known)| known.number != speaks);
-            let Some((silent, _)) = others.min_by_key(|(_, known)| known.at) else { return };
-            self.heard.swap_remove(silent);
-        }
+    /// A server that has left the map is asked no more, and has no vote.
+    fn forget_those_who_left(&mut self, exchange: &Exchange<'_, BootTime>) {
+        self.heard.retain(|known| {
+            known.number == exchange.server || exchange.servers.binary_search(&known.number).is_ok()
+        });
         debug_assert!(self.heard.len() <= MAX_SERVERS, "the table has grown");
     }
 

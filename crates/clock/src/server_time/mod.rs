@@ -113,7 +113,7 @@ impl ServerTime {
     }
 
     /// An answer has arrived at `received`. When its request was sent is said by this time itself.
-    pub fn hear(&mut self, exchange: &Exchange, received: BootTime) {
+    pub fn hear(&mut self, exchange: &Exchange<'_>, received: BootTime) {
         let Exchange { server, servers, sent, reading, error } = *exchange;
         if let Some(sent) = self.course.earliest_of(sent, received) {
             debug_assert!(sent <= received, "a request was sent before it was answered");

@@ -91,15 +91,16 @@ impl World {
     }
 
     /// An exchange with a server whose clock is off by so much, and says that it may be off by
-    /// `error`.
-    fn ask(&mut self, server: u32, servers: usize, off_ns: i64, error: Option<Duration>) {
-        self.ask_over(server, servers, off_ns, error, [TRIP; 2]);
+    /// `error`; the servers of the map have the numbers from 1 up to `servers`.
+    fn ask(&mut self, server: u32, servers: u32, off_ns: i64, error: Option<Duration>) {
+        let map: Vec<u32> = (1..=servers).collect();
+        self.ask_over(server, &map, off_ns, error, [TRIP; 2]);
     }
 
     fn ask_over(
         &mut self,
         server: u32,
-        servers: usize,
+        map: &[u32],
         off_ns: i64,
         error: Option<Duration>,
         [there, back]: [Duration; 2],
@@ -109,8 +110,10 @@ impl World {
         let reading = Timestamp::from_nanos(self.truth().saturating_add_signed(off_ns));
         self.pass(back);
         let server = ServerNumber(server);
+        let servers: Vec<ServerNumber> = map.iter().copied().map(ServerNumber).collect();
         let received = BootTime::from_nanos(self.boot_ns);
-        self.time.hear(&Exchange { server, servers, sent, reading, error }, received);
+        let exchange = Exchange { server, servers: &servers, sent, reading, error };
+        self.time.hear(&exchange, received);
     }
 }
 
@@ -232,11 +235,22 @@ fn servers_that_have_left_the_map_have_no_vote() {
     }
     // Two servers are left, and the others would outvote one of them.
     for server in [4, 5] {
-        world.ask(server, 2, 0, micros(50));
+        world.ask_over(server, &[4, 5], 0, micros(50), [TRIP; 2]);
     }
     assert_eq!(world.time.figures(&world.own(), "system").servers, 2);
-    world.ask(6, 2, 80 * MILLI, micros(50));
+    world.ask_over(6, &[5, 6], 80 * MILLI, micros(50), [TRIP; 2]);
     assert_eq!(world.time.figures(&world.own(), "system").servers, 0);
+}
+
+#[test]
+fn a_server_of_the_map_that_is_silent_keeps_its_vote_when_another_one_leaves() {
+    let mut world = World::new(0, VOUCHED);
+    for (server, off) in [(2, 0), (1, 80 * MILLI), (3, 0)] {
+        world.ask(server, 3, off, micros(50));
+    }
+    // The one that left was heard of later than the one that stays.
+    world.ask_over(3, &[2, 3], 0, micros(50), [TRIP; 2]);
+    assert_eq!(world.time.figures(&world.own(), "system").servers, 2);
 }
 
 #[test]
@@ -245,7 +259,7 @@ fn a_good_clock_is_kept_and_one_that_only_claims_to_be_is_not() {
     let mut world = World::new(500, exact);
     for _ in 0..1_000 {
         // The way there takes three times as long as the way back.
-        world.ask_over(1, 1, 30_000, micros(50), [TRIP * 3, TRIP]);
+        world.ask_over(1, &[1], 30_000, micros(50), [TRIP * 3, TRIP]);
         world.check_bound();
     }
     assert!(world.wrong_ns().abs() <= 3_000, "{}", world.wrong_ns());
@@ -283,7 +297,7 @@ fn an_answer_of_another_age_and_times_that_no_exchange_has_are_ignored() {
     let later = world.now().saturating_add(Duration::from_secs(1));
     let reading = world.now();
     for (sent, reading) in [(later, reading), (Timestamp::ZERO, Timestamp::MAX)] {
-        let exchange = Exchange { server, servers: 1, sent, reading, error: None };
+        let exchange = Exchange { server, servers: &[server], sent, reading, error: None };
         world.time.hear(&exchange, received);
         world.pass(Duration::from_secs(1));
     }
@@ -343,11 +357,12 @@ fn what_an_oscillator_that_ran_wild_has_done_is_over_when_its_answers_are_old() 
 fn more_servers_than_are_compared_leave_the_table_as_large_as_it_was() {
     let mut estimate = Estimate::new();
     let mut boot = BootTime::from_nanos(UPTIME);
-    for server in 0..100 {
+    let servers: Vec<ServerNumber> = (0..100).map(ServerNumber).collect();
+    for &server in &servers {
         boot = boot.after(Duration::from_millis(1));
         let exchange = Exchange {
-            server: ServerNumber(server),
-            servers: 100,
+            server,
+            servers: &servers,
             sent: boot,
             reading: Timestamp::from_nanos(EPOCH + boot.as_nanos()),
             error: None,
@@ -419,7 +434,7 @@ fn time_is_honest(happenings: &[Happening], liar: Option<Liar>) {
                 let (off, claimed) = lie.map_or((honest, error), |lie| (lie.off_ns, lie.claimed));
                 let ways = [there_us, back_us].map(Duration::from_micros);
                 if !(liar.is_some_and(|liar| liar.is_other_silent) && server == 1) {
-                    world.ask_over(server, 3, off, Some(claimed), ways);
+                    world.ask_over(server, &[0, 1, 2], off, Some(claimed), ways);
                 }
             }
         }

@@ -83,8 +83,8 @@ pub struct Shards {
     are_outdated: bool,
     /// How many shards have no connection to a server that serves them.
     missed: usize,
-    /// How many servers the present map has.
-    servers: usize,
+    /// The servers of the present map, in ascending order.
+    servers: Vec<ServerNumber>,
     /// The latest reading of the batch that is being taken, and whose it is.
     reading: Option<(ShardIndex, ClockIs)>,
     /// Who sent that batch, where the host can say it.
@@ -230,13 +230,13 @@ impl Shards {
 
     /// What was delivered had arrived at `at`, by a clock that was read afterwards. What it tells of
     /// a server's clock, for a host whose own clock follows those.
-    pub fn arrived(&mut self, at: Timestamp) -> Option<Exchange> {
+    pub fn arrived(&mut self, at: Timestamp) -> Option<Exchange<'_>> {
         let index = self.wants_arrival.take()?;
-        let servers = self.servers;
         let shard = self.at_mut(index);
         let (sent, reading) = shard.offset.arrived(at)?;
         let server = shard.server?;
         self.assert_sound();
+        let servers = &self.servers;
         Some(Exchange { server, servers, sent, reading: reading.now, error: reading.error() })
     }
 
@@ -275,7 +275,7 @@ impl Shards {
             routes: Routes::new(0, Vec::new(), |_| None),
             are_outdated: false,
             missed: 0,
-            servers: 0,
+            servers: Vec::new(),
             reading: None,
             peer: None,
             wants_arrival: None,

@@ -20,7 +20,7 @@ fn asked(world: &mut World, shard: ShardId) -> Vec<(Kind, RequestId)> {
 }
 
 /// What an exchange tells whose answer, with a reading in front of it or without one, is delivered.
-fn told(world: &mut World, reading: Option<ClockIs>, answer: RequestId) -> Option<Exchange> {
+fn told(world: &mut World, reading: Option<ClockIs>, answer: RequestId) -> Option<Exchange<'_>> {
     let envelope = Envelope { shard: ShardId::new(0), request: answer, ..Envelope::default() };
     let mut batch = Vec::new();
     let unasked = Envelope { shard: ShardId::new(0), ..Envelope::default() };
@@ -54,7 +54,8 @@ fn a_server_whose_clock_was_not_read_lately_is_asked_for_that_alone() {
     world.now = world.now.saturating_add(Duration::from_millis(3));
     let reading = ClockIs::new(sent.saturating_add(Duration::from_secs(9)), None);
     let server = ServerNumber(5);
-    let exchange = Exchange { server, servers: 1, sent, reading: reading.now, error: None };
+    let servers = &[server];
+    let exchange = Exchange { server, servers, sent, reading: reading.now, error: None };
     assert_eq!(told(&mut world, Some(reading), ping), Some(exchange));
     assert_eq!(world.host.engine.stats().ignored_replies, 0);
     // As long as something is known, nobody is asked.
@@ -80,7 +81,11 @@ fn a_reading_of_a_clock_belongs_to_the_answers_of_its_own_batch() {
 }
 
 /// Delivers frames that were written by hand, as one batch.
-fn deliver(world: &mut World, peer: Option<ServerNumber>, batch: &[u8]) -> Option<Exchange> {
+fn deliver<'a>(
+    world: &'a mut World,
+    peer: Option<ServerNumber>,
+    batch: &[u8],
+) -> Option<Exchange<'a>> {
     world.host.engine.shards_mut().begin_batch(peer);
     for frame in Frames::new(batch) {
         let frame = frame.unwrap();
