@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use timestone_seda::{Memory, MemoryUse, Tally};
-use timestone_store::{PutSize, StoreError};
+use timestone_store::{PromisedPuts, PutSize, StoreError};
 
 use crate::shard::ShardStore;
 use crate::turn::LogShortage;
@@ -68,7 +68,8 @@ impl Admission {
         debug_assert_eq!(self.promised.bytes(), bytes);
     }
 
-    /// Why there is no room for these puts, if so. `open_bytes` are on their way to the log.
+    /// Why there is no room for these puts, if so. `open_bytes` are on their way to the log. Nothing
+    /// comes of asking: what is refused may be a repeat of what was let in before.
     #[inline]
     pub(crate) fn error<I: Iterator<Item = PutSize>>(
         &mut self,
@@ -98,15 +99,38 @@ impl Admission {
         let promised = write_sets.payloads().puts();
         self.count(promised.bytes);
         debug_assert_eq!(self.promised.bytes(), promised.bytes, "others know what is promised");
-        if !self.memory.has_room(MemoryUse::Writes, 1) {
-            self.memory.note_refused(MemoryUse::Writes);
-            // What is alone here is let in, so that shards take turns.
-            if promised.bytes > 0 {
-                return Err(StoreError::Busy);
-            }
+        if !self.has_memory(promised) {
+            return Err(StoreError::Busy);
         }
         store.admit(&mut puts(), promised)?;
         write_sets.check_room(|| puts().any(|put| put.keyspace.is_in_memory()))
+    }
+
+    /// Whether the process has memory for what is promised besides. What is alone here is let in, so
+    /// that shards take turns.
+    #[inline]
+    fn has_memory(&self, promised: PromisedPuts) -> bool {
+        promised.bytes == 0 || self.memory.has_room(MemoryUse::Writes, 1)
+    }
+
+    /// These puts are new, and were refused: that is counted, and room is made for them.
+    #[cold]
+    pub(crate) fn refuse<I: Iterator<Item = PutSize>>(
+        &self,
+        error: &AdmissionError,
+        puts: &impl Fn() -> I,
+        store: &mut ShardStore,
+        write_sets: &WriteSets,
+    ) {
+        let promised = write_sets.payloads().puts();
+        match error {
+            // Its stage makes room by itself.
+            AdmissionError::Log(_) => {}
+            AdmissionError::Store(_) if !self.has_memory(promised) => {
+                self.memory.note_refused(MemoryUse::Writes);
+            }
+            AdmissionError::Store(_) => store.ask_room(&mut puts(), promised),
+        }
     }
 
     /// Why puts of so many bytes may not be promised now, if it is because the log has no room for

@@ -523,6 +523,24 @@ impl Writes for Stores {
         frugal?;
         self.dram.admit_puts(in_memory_puts, promised.in_memory)
     }
+
+    #[cold]
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts) {
+        let places = self.places.as_ref();
+        let in_place = puts.map(|put| {
+            let keyspace = places.map_or(put.keyspace, |places| places.of(put.keyspace));
+            PutSize { keyspace, ..put }
+        });
+        let (frugal, flash): (Vec<PutSize>, Vec<PutSize>) = in_place
+            .filter(|put| !put.keyspace.is_in_memory())
+            .partition(|put| put.keyspace.is_frugal());
+        self.flash.ask_room(&mut flash.into_iter(), promised);
+        if !frugal.is_empty()
+            && let Ok(store) = self.frugal_for_writing(Duration::ZERO)
+        {
+            store.ask_room(&mut frugal.into_iter(), promised);
+        }
+    }
 }
 
 impl Upkeep for Stores {

@@ -149,6 +149,9 @@ impl KeyspaceCopy {
         let size = PutSize { keyspace: self.to, bytes: item.put_bytes() };
         let put = store
             .admit(&mut core::iter::once(size), PromisedPuts::default())
+            .inspect_err(|_| {
+                store.ask_room(&mut core::iter::once(size), PromisedPuts::default());
+            })
             .and_then(|()| item.put_into(store, Some(self.to)));
         match put {
             Ok(()) => {

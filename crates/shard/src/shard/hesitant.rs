@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use timestone_store::{
@@ -37,18 +37,30 @@ pub(super) struct Hesitant<S> {
     pending_of: u64,
     /// Answers to come, and the pumps until then.
     later: Vec<(u64, StoreEvent)>,
+    faults: Arc<Faults>,
+}
+
+/// What a store is told to do, and what it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
     /// Look-ups that are not answered at once fail.
-    fails: Arc<AtomicBool>,
+    fails: AtomicBool,
+    /// Nothing is let in.
+    is_full: AtomicBool,
+    /// How often youngest versions were asked for.
+    looked: AtomicU64,
+    /// How often room was asked for.
+    asked_room: AtomicU64,
 }
 
 impl<S: Store> Hesitant<S> {
     pub(super) fn new(store: S, seed: u64, pending_of: u64) -> Self {
-        Self { store, dice: Dice(seed), pending_of, later: Vec::new(), fails: Arc::default() }
+        Self { store, dice: Dice(seed), pending_of, later: Vec::new(), faults: Arc::default() }
     }
 
-    /// Says whether look-ups fail from now on.
-    pub(super) fn fails(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.fails)
+    /// Says what it is told to do from now on.
+    pub(super) fn faults(&self) -> Arc<Faults> {
+        Arc::clone(&self.faults)
     }
 
     fn hesitates(&mut self) -> bool {
@@ -106,11 +118,15 @@ impl<S: Store> Reads for Hesitant<S> {
     }
 
     fn latest(&mut self, key: KeyRef<'_>, token: ReadToken) -> LatestLookup {
+        self.faults.looked.fetch_add(1, Relaxed);
         let found = self.store.latest(key, token);
         match found {
             LatestLookup::Known(latest) if self.hesitates() => {
-                let found =
-                    if self.fails.load(Relaxed) { Err(StoreError::Busy) } else { Ok(latest) };
+                let found = if self.faults.fails.load(Relaxed) {
+                    Err(StoreError::Busy)
+                } else {
+                    Ok(latest)
+                };
                 self.answer_later(StoreEvent::LatestDone { token, found });
                 LatestLookup::Pending
             }
@@ -201,7 +217,16 @@ impl<S: Store> Writes for Hesitant<S> {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
-        self.store.admit(puts, promised)
+        if self.faults.is_full.load(Relaxed) {
+            Err(StoreError::Busy)
+        } else {
+            self.store.admit(puts, promised)
+        }
+    }
+
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts) {
+        self.faults.asked_room.fetch_add(1, Relaxed);
+        self.store.ask_room(puts, promised);
     }
 }
 
@@ -303,7 +328,7 @@ impl<S: Store> Figures for Hesitant<S> {
 mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{FrameBatch, Stage, StageId};
+    use timestone_seda::{FrameBatch, Memory, MemoryUse, Stage, StageId};
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, Sequence, ShardId, TxnId};
     use timestone_wire::{
@@ -510,7 +535,8 @@ mod tests {
     /// A shard whose look-ups fail when they are told to.
     struct Failing {
         driver: ManualDriver<Event>,
-        fails: Arc<AtomicBool>,
+        faults: Arc<Faults>,
+        memory: Arc<Memory>,
     }
 
     impl Failing {
@@ -519,11 +545,13 @@ mod tests {
             let config = MftlConfig { checkpoint_bytes: 0, ..MftlConfig::default() };
             let (store, _) = Mftl::open(device, config).unwrap();
             let store = Hesitant::new(store, 1, 1_000_000);
-            let fails = store.fails();
+            let faults = store.faults();
+            let memory = Arc::new(Memory::new(1 << 20, 1 << 20, 1 << 20));
             let with = Recovering::alone(SHARD, LogPlace::Nowhere, START);
+            let with = Recovering { memory: Arc::clone(&memory), ..with };
             let stage = Replay::new(SHARD, Box::new(store)).finish(with);
             let stages = vec![Box::new(TestStage(stage)) as Box<dyn Stage<Event>>];
-            Self { driver: ManualDriver::new(stages, START, 1000), fails }
+            Self { driver: ManualDriver::new(stages, START, 1000), faults, memory }
         }
 
         /// What a request is answered with, if it is.
@@ -594,7 +622,7 @@ mod tests {
         let mut shard = Failing::new();
         assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote));
         assert_eq!(shard.write(2), Some(wire::Kind::Written));
-        shard.fails.store(true, Relaxed);
+        shard.faults.fails.store(true, Relaxed);
         assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote), "the promise that is kept");
         assert_eq!(shard.write(2), Some(wire::Kind::Written), "what was decided");
         assert_eq!(shard.prepare(3, 10), Some(wire::Kind::ErrorReply), "it is a new one");
@@ -602,12 +630,36 @@ mod tests {
     }
 
     #[test]
+    fn a_repeat_asks_for_no_room_and_a_new_one_is_refused_before_its_look_up() {
+        // Either others hold all memory, or the store is full.
+        for (held_bytes, is_full) in [(1 << 20, false), (0, true)] {
+            let mut shard = Failing::new();
+            assert_eq!(shard.write(2), Some(wire::Kind::Written));
+            assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote));
+            shard.faults.is_full.store(is_full, Relaxed);
+            let _held = shard.memory.charge(MemoryUse::Writes, held_bytes);
+            let asked = |shard: &Failing| {
+                let refused = shard.memory.refused(MemoryUse::Writes);
+                refused + shard.faults.asked_room.load(Relaxed)
+            };
+            assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote), "the promise that is kept");
+            assert_eq!(shard.write(2), Some(wire::Kind::Written), "what was decided");
+            assert_eq!(asked(&shard), 0, "nothing is wanted for them");
+            let looked = shard.faults.looked.load(Relaxed);
+            assert_eq!(shard.prepare(3, 10), Some(wire::Kind::ErrorReply), "it is a new one");
+            assert_eq!(shard.write(4), Some(wire::Kind::ErrorReply), "it is a new one");
+            assert_eq!(asked(&shard), 2, "room is asked for");
+            assert_eq!(shard.faults.looked.load(Relaxed), looked, "nobody has looked");
+        }
+    }
+
+    #[test]
     fn a_later_round_is_not_judged_without_its_look_ups() {
         let mut shard = Failing::new();
         assert_eq!(shard.prepare(1, 10), Some(wire::Kind::Vote));
-        shard.fails.store(true, Relaxed);
+        shard.faults.fails.store(true, Relaxed);
         assert_eq!(shard.prepare(1, 20), None, "the promise before it holds");
-        shard.fails.store(false, Relaxed);
+        shard.faults.fails.store(false, Relaxed);
         assert_eq!(shard.prepare(1, 20), Some(wire::Kind::Vote));
     }
 

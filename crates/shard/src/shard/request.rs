@@ -6,7 +6,7 @@ use timestone_txn::Refusal;
 use timestone_txn::participant::{
     self, DecidedBy, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, Token, Wait,
 };
-use timestone_types::{HashedKey, KeyRef, KeyspaceId, Timestamp, TxnOutcome, Version};
+use timestone_types::{HashedKey, KeyRef, KeyspaceId, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, TxnState};
 
 use super::Shard;
@@ -18,6 +18,16 @@ use crate::requests::pending::RequestPurpose;
 use crate::single::{GoesOn, Validated};
 use crate::turn::Turn;
 use crate::write_sets::put_at_once;
+
+/// Whether there is room for what a request puts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum PutRoom {
+    Free,
+    /// There is none, and it is a new one: that was answered.
+    Refused,
+    /// There is none, and it is not new.
+    Full,
+}
 
 /// How a request may wait, from the flag that it carries.
 pub(crate) const fn wait_of(wait: bool) -> Wait {
@@ -245,6 +255,14 @@ impl Shard {
                 bytes: write.key.len() + write.value.len(),
             })
         };
+        // Deletes and fences go on.
+        let room = match puts().next() {
+            Some(_) => self.room_for(ctx, (token, prepare.txn, prepare.begin), &puts),
+            None => PutRoom::Free,
+        };
+        if room == PutRoom::Refused {
+            return Ok(());
+        }
         let (_, items, mut parts) = self.parts();
         if !items.look_up((token, wait), frame, (body, keys), &mut parts) {
             return Ok(());
@@ -252,14 +270,13 @@ impl Shard {
         if let Some(request) = parts.requests.get_mut(token) {
             request.is_strict_read = prepare.single && body.writes().next().is_none();
         }
-        // Deletes and fences go on.
-        let refused = puts().next().and_then(|_| self.admission_error(&puts));
-        let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
+        let has_room = room == PutRoom::Free;
+        let goes_on = GoesOn { wait, has_room, at_once: self.puts_at_once() };
         self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
         if self.driver.puts_at().is_some() {
             self.put_prepare(ctx, token, &prepare, goes_on);
         }
-        self.carry_out_prepare(ctx, token, frame, refused);
+        self.carry_out_prepare(ctx, token, frame);
         self.driver.assert_carried_out();
         Ok(())
     }
@@ -330,26 +347,43 @@ impl Shard {
         self.figures.gauges().commit();
     }
 
-    /// Carries out what came of a prepare, which was `refused` room if the core has not seen it
-    /// before: what was promised or decided is answered as it was, also when it is asked again
-    /// after the store has filled up.
+    /// Carries out what came of a prepare. There was no room for it if the core asks for some: it was
+    /// handed in as one that is not new.
     pub(super) fn carry_out_prepare(
         &mut self,
         ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
-        refused: Option<AdmissionError>,
     ) {
         if let [Output::NoRoom { .. }] = self.driver.outputs() {
             self.driver.clear();
-            debug_assert!(refused.is_some(), "room is refused for a reason");
-            return match refused {
-                Some(AdmissionError::Log(words)) => self.requests.refuse_full(ctx, token, &words),
-                Some(AdmissionError::Store(error)) => self.requests.fail(ctx, token, &error),
-                None => self.requests.fail(ctx, token, &StoreError::Busy),
-            };
+            return self.requests.fail(ctx, token, &StoreError::Busy);
         }
         self.carry_out(ctx, Some((token, frame)));
+    }
+
+    /// Whether there is room for what a request puts. If not, and it is a new one, it is refused before
+    /// its keys are looked up; what was promised or decided before is answered as it was, also after
+    /// the store has filled up.
+    fn room_for<I: Iterator<Item = PutSize>>(
+        &mut self,
+        ctx: &mut Turn<'_>,
+        (token, txn, begin): (Token, TxnId, Timestamp),
+        puts: &impl Fn() -> I,
+    ) -> PutRoom {
+        let Some(error) = self.admission_error(puts) else { return PutRoom::Free };
+        if !self.driver.is_new(ctx.now(), token, txn, begin) {
+            return PutRoom::Full;
+        }
+        let Self { admission, store, write_sets, lookups, .. } = self;
+        admission.refuse(&error, puts, &mut **store, write_sets);
+        // There was room when it began to look them up.
+        lookups.take(token);
+        match error {
+            AdmissionError::Log(words) => self.requests.refuse_full(ctx, token, &words),
+            AdmissionError::Store(error) => self.requests.fail(ctx, token, &error),
+        }
+        PutRoom::Refused
     }
 
     /// Why there is no room for puts of these bytes of key and value, if so.
@@ -542,25 +576,25 @@ impl Shard {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
+        let size = PutSize { keyspace: write.keyspace, bytes: write.key.len() + write.value.len() };
+        let room = match write.action {
+            wire::WriteAction::Delete => PutRoom::Free,
+            _ => self.room_for(ctx, (token, write.txn, write.begin), &|| std::iter::once(size)),
+        };
+        if room == PutRoom::Refused {
+            return Ok(());
+        }
         let key = self.key(key, write.keyspace, write.key);
         let Some(latest) = self.parts().2.latest(token, frame, wait, key) else { return Ok(()) };
-        let refused = match write.action {
-            wire::WriteAction::Delete => None,
-            _ => self.admission_error(&|| {
-                std::iter::once(PutSize {
-                    keyspace: write.keyspace,
-                    bytes: write.key.len() + write.value.len(),
-                })
-            }),
-        };
-        let goes_on = GoesOn { wait, has_room: refused.is_none(), at_once: self.puts_at_once() };
+        let has_room = room == PutRoom::Free;
+        let goes_on = GoesOn { wait, has_room, at_once: self.puts_at_once() };
         let (single, _, mut parts) = self.parts();
         match single.validate(ctx, (token, frame), &write, (key, latest), goes_on, &mut parts) {
             Validated::Later => {}
-            Validated::Stepped => self.carry_out_prepare(ctx, token, frame, refused),
+            Validated::Stepped => self.carry_out_prepare(ctx, token, frame),
             Validated::Put => {
                 self.note_put_at_once();
-                self.carry_out_prepare(ctx, token, frame, refused);
+                self.carry_out_prepare(ctx, token, frame);
             }
         }
         self.driver.assert_carried_out();
@@ -611,18 +645,17 @@ impl Shard {
         );
         // It is not let in if it is new after all.
         let goes_on = GoesOn { wait: None, has_room: false, at_once: false };
-        let refused = Some(AdmissionError::Store(StoreError::Busy));
         if let Ok((prepare, ranges)) = wire::Prepare::decode_any(frame) {
             self.items.list(&prepare.body, &[]);
             self.step_prepare(ctx, token, (&prepare, ranges), goes_on);
-            self.carry_out_prepare(ctx, token, frame, refused);
+            self.carry_out_prepare(ctx, token, frame);
         } else if let Ok(write) = wire::Write::decode(frame) {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);
             let of = (key, LatestInStore::NONE);
             let (single, _, mut parts) = self.parts();
             let validated = single.validate(ctx, (token, frame), &write, of, goes_on, &mut parts);
             if validated != Validated::Later {
-                self.carry_out_prepare(ctx, token, frame, refused);
+                self.carry_out_prepare(ctx, token, frame);
             }
         }
     }

@@ -73,7 +73,7 @@ pub trait Writes {
 
     /// Whether puts of these sizes would be accepted now. Stricter than a put is, so that what is
     /// promised on its word finds room later; `promised` is what was promised before and is
-    /// not put yet. When there is no room, the store begins to make room, as by a put.
+    /// not put yet. Nothing comes of asking: [`ask_room`](Self::ask_room) has room made.
     ///
     /// # Errors
     /// The admission error: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] and
@@ -83,4 +83,8 @@ pub trait Writes {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError>;
+
+    /// Puts of these sizes are wanted, and [`admit`](Self::admit) has refused them: the store begins
+    /// to make room, as by a put that finds none. Where it cannot, nothing happens.
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts);
 }

@@ -430,6 +430,9 @@ impl Writes for Dram {
         let promised = PutsInMemory { count: promised.count, bytes: promised.bytes + twice };
         self.admit_puts(wanted, promised)
     }
+
+    /// What is dead goes by itself.
+    fn ask_room(&mut self, _: &mut dyn Iterator<Item = PutSize>, _: PromisedPuts) {}
 }
 
 impl Upkeep for Dram {

@@ -1,9 +1,9 @@
 //! Whether there is room for a write, and what to do when there is none: grow, or say so.
 //!
 //! ```text
-//!   put ─► small, large: enough free blocks? ─ no ─► asked for; refused: Busy, or DeviceFull
-//!                                                        │
-//!   collection ◄── take_asked ◄──────────────────────────┘   grow ─► device ─► grown, or not
+//!   put ─► lacks_small, lacks_large: enough free blocks? ─ no ─► ask; refused: Busy, or DeviceFull
+//!                                                                 │
+//!   collection ◄── take_asked ◄───────────────────────────────────┘   grow ─► device ─► grown, or not
 //! ```
 //!
 //! Hidden dependencies that this part made explicit: puts told the collector what they asked for in
@@ -62,46 +62,55 @@ impl Room {
         }
     }
 
-    /// Whether puts that fit pages find room after so many bytes more. If not, it is asked for.
-    pub(crate) fn small(&mut self, ahead: u64, volume: &Volume, staging: &Staging) -> bool {
+    /// How many free blocks puts that fit pages want after so many bytes more, where there are fewer.
+    #[inline]
+    pub(crate) fn lacks_small(
+        &self,
+        ahead: u64,
+        volume: &Volume,
+        staging: &Staging,
+    ) -> Option<u32> {
         let blocks = &volume.blocks;
         let ahead = if self.count_staged { ahead + staging.bytes() } else { ahead };
         let more = ahead.div_ceil(block_bytes(blocks.geometry));
         let wanted = blocks.reserve() + u32::try_from(more).unwrap_or(u32::MAX);
         let open = ahead == 0 && volume.writer.has_room(StreamId::Hot, PAGE_BYTES, blocks);
         let has_room = open || blocks.free_count() > wanted;
-        if !has_room {
-            self.asked = self.asked.max(wanted.saturating_add(1));
-        }
-        debug_assert!(
-            has_room || self.asked > blocks.free_count(),
-            "more than is free is asked for"
-        );
-        has_room
+        (!has_room).then(|| wanted.saturating_add(1))
     }
 
-    /// Whether there are blocks for everything that is staged, for so many values more, and one for
-    /// heads. If not, they are asked for.
-    pub(crate) fn large(
-        &mut self,
+    /// How many free blocks are wanted for everything that is staged, for so many values more, and for
+    /// heads, where there are fewer.
+    pub(crate) fn lacks_large(
+        &self,
         values: u64,
         bytes: u64,
         volume: &Volume,
         staging: &Staging,
-    ) -> bool {
+    ) -> Option<u32> {
         let blocks = &volume.blocks;
         let pages = (staging.bytes() + bytes) / PART_PAYLOAD as u64 + staging.count() + values + 1;
         let more = pages / u64::from(blocks.geometry.pages_per_block) + 2;
         let wanted = u64::from(blocks.reserve()) + more + 1;
         let has_room = u64::from(blocks.free_count()) >= wanted;
-        if !has_room {
-            self.asked = self.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+        (!has_room).then(|| u32::try_from(wanted).unwrap_or(u32::MAX))
+    }
+
+    /// Whether there are blocks for a large value of so many bytes that is put now. If not, they are asked
+    /// for.
+    pub(crate) fn take_large(&mut self, bytes: u64, volume: &Volume, staging: &Staging) -> bool {
+        let lacks = self.lacks_large(1, bytes, volume, staging);
+        if let Some(blocks) = lacks {
+            self.ask(blocks, volume);
         }
-        debug_assert!(
-            has_room || self.asked > blocks.free_count(),
-            "more than is free is asked for"
-        );
-        has_room
+        lacks.is_none()
+    }
+
+    /// So many free blocks are wanted in vain: collection makes room.
+    #[cold]
+    pub(crate) fn ask(&mut self, blocks: u32, volume: &Volume) {
+        self.asked = self.asked.max(blocks);
+        debug_assert!(self.asked > volume.blocks.free_count(), "more than is free is asked for");
     }
 
     /// Why there is no block for a write.
@@ -217,10 +226,11 @@ mod tests {
     #[test]
     fn what_is_asked_for_in_vain_is_told_once() {
         let (volume, staging, mut room) = (volume(), Staging::new(1000), Room::new(false));
-        assert!(room.small(1, &volume, &staging));
-        assert_eq!(room.take_asked(), 0);
-        assert!(!room.small(1 << 20, &volume, &staging));
-        assert!(!room.large(1, 1 << 21, &volume, &staging));
+        assert_eq!(room.lacks_small(1, &volume, &staging), None);
+        let lacks = room.lacks_small(1 << 20, &volume, &staging).expect("there is no room");
+        assert_eq!(room.take_asked(), 0, "nothing comes of looking");
+        room.ask(lacks, &volume);
+        assert!(!room.take_large(1 << 21, &volume, &staging));
         assert!(room.take_asked() > volume.blocks.count());
         assert_eq!(room.take_asked(), 0);
     }

@@ -162,7 +162,7 @@ fn stage_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location, 
     if kit.staging.is_full() {
         return Err(StoreError::Busy);
     }
-    if !kit.room.large(1, cut.bytes as u64, &kit.volume, &kit.staging) {
+    if !kit.room.take_large(cut.bytes as u64, &kit.volume, &kit.staging) {
         return Err(kit.room.none(&kit.volume.blocks));
     }
     Ok(super::large::stage(record, id, kit.volume.writer.batch(), None, kit))
@@ -242,13 +242,13 @@ pub(super) fn write_fence(
 ///
 /// # Errors
 /// One of them never will.
-pub(super) fn has_room_for(
+pub(super) fn lacking(
     puts: &mut dyn Iterator<Item = PutSize>,
     promised: u64,
-    room: &mut Room,
+    room: &Room,
     volume: &Volume,
     staging: &Staging,
-) -> Result<bool, StoreError> {
+) -> Result<Option<u32>, StoreError> {
     // A promise must hold even if collection takes a block or two until it is kept, and however
     // badly its records pack.
     let margin = u64::from(PROMISE_MARGIN) * u64::from(volume.geometry().pages_per_block);
@@ -265,11 +265,11 @@ pub(super) fn has_room_for(
     }
     debug_assert!(large == 0 || values > 0, "large bytes are of large values");
     if values == 0 && small == 0 {
-        return Ok(true);
+        return Ok(None);
     }
     Ok(if values == 0 {
-        room.small(ahead + small, volume, staging)
+        room.lacks_small(ahead + small, volume, staging)
     } else {
-        room.large(values, ahead + small + large, volume, staging)
+        room.lacks_large(values, ahead + small + large, volume, staging)
     })
 }

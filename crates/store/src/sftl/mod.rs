@@ -202,6 +202,10 @@ impl Writes for Sftl {
     ) -> Result<(), StoreError> {
         self.store.admit(puts, promised)
     }
+
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts) {
+        self.store.ask_room(puts, promised);
+    }
 }
 
 impl Upkeep for Sftl {

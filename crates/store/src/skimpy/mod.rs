@@ -599,14 +599,20 @@ impl Writes for Skimpy {
         puts: &mut dyn Iterator<Item = PutSize>,
         promised: PromisedPuts,
     ) -> Result<(), StoreError> {
-        let Kit { volume, room, staging, .. } = &mut self.core.kit;
+        let Kit { volume, room, staging, .. } = &self.core.kit;
         if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
             return Err(StoreError::Busy);
         }
-        if put::has_room_for(puts, promised.bytes, room, volume, staging)? {
-            Ok(())
-        } else {
-            Err(room.none(&volume.blocks))
+        match put::lacking(puts, promised.bytes, room, volume, staging)? {
+            None => Ok(()),
+            Some(_) => Err(room.none(&volume.blocks)),
+        }
+    }
+
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts) {
+        let Kit { volume, room, staging, .. } = &mut self.core.kit;
+        if let Ok(Some(blocks)) = put::lacking(puts, promised.bytes, room, volume, staging) {
+            room.ask(blocks, volume);
         }
     }
 }

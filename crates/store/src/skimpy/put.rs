@@ -123,7 +123,7 @@ fn stage(
     if kit.staging.is_full() {
         return Err(StoreError::Busy);
     }
-    if !kit.room.large(1, cut.bytes as u64, &kit.volume, &kit.staging) {
+    if !kit.room.take_large(cut.bytes as u64, &kit.volume, &kit.staging) {
         return Err(kit.room.none(&kit.volume.blocks));
     }
     let batch = kit.volume.writer.batch();
@@ -198,13 +198,13 @@ pub(super) fn write_fence(
 ///
 /// # Errors
 /// One of them never will.
-pub(super) fn has_room_for(
+pub(super) fn lacking(
     puts: &mut dyn Iterator<Item = PutSize>,
     promised: u64,
-    room: &mut Room,
+    room: &Room,
     volume: &Volume,
     staging: &Staging,
-) -> Result<bool, StoreError> {
+) -> Result<Option<u32>, StoreError> {
     let margin = u64::from(PROMISE_MARGIN) * u64::from(volume.geometry().pages_per_block);
     let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
     let (mut small, mut values, mut large) = (0, 0, 0);
@@ -218,11 +218,11 @@ pub(super) fn has_room_for(
         }
     }
     if values == 0 && small == 0 {
-        return Ok(true);
+        return Ok(None);
     }
     Ok(if values == 0 {
-        room.small(ahead + small, volume, staging)
+        room.lacks_small(ahead + small, volume, staging)
     } else {
-        room.large(values, ahead + small + large, volume, staging)
+        room.lacks_large(values, ahead + small + large, volume, staging)
     })
 }

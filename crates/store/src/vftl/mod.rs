@@ -174,6 +174,10 @@ impl Writes for Vftl {
     ) -> Result<(), StoreError> {
         self.store.admit(puts, promised)
     }
+
+    fn ask_room(&mut self, puts: &mut dyn Iterator<Item = PutSize>, promised: PromisedPuts) {
+        self.store.ask_room(puts, promised);
+    }
 }
 
 impl Upkeep for Vftl {

@@ -189,7 +189,8 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    /// Whether a put of so many bytes would be admitted after so many promised ones of its size.
+    /// Whether a put of so many bytes would be admitted after so many promised ones of its size; room is
+    /// asked for if not.
     pub(crate) fn admit(&mut self, bytes: usize, promised: usize) -> Result<(), StoreError> {
         let put = PutSize { keyspace: self.space, bytes };
         let (count, bytes_of_all) = (promised as u64, (promised * bytes) as u64);
@@ -198,7 +199,11 @@ impl<S: Store> Driver<S> {
             in_memory.add(self.space, bytes, 0);
         }
         let promised = PromisedPuts { count, bytes: bytes_of_all, in_memory };
-        self.store.admit(&mut core::iter::once(put), promised)
+        let admitted = self.store.admit(&mut core::iter::once(put), promised);
+        if admitted.is_err() {
+            self.store.ask_room(&mut core::iter::once(put), promised);
+        }
+        admitted
     }
 
     /// What the store tells of itself.

@@ -206,7 +206,11 @@ impl<S: Subject> StoreMix<S> {
         let size = PutSize { keyspace: KeyspaceId::DEFAULT, bytes };
         match self.store.admit(&mut core::iter::repeat_n(size, count), PromisedPuts::default()) {
             Ok(()) => {}
-            Err(StoreError::Busy) => return Ok(false),
+            Err(StoreError::Busy) => {
+                let puts = &mut core::iter::repeat_n(size, count);
+                self.store.ask_room(puts, PromisedPuts::default());
+                return Ok(false);
+            }
             Err(error) => return Err(error),
         }
         debug_assert!(self.sessions.is_valid(at), "it was validated in this turn");
