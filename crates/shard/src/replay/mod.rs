@@ -99,6 +99,7 @@ struct Promised {
 }
 
 /// What is known of a decided transaction.
+#[derive(Clone)]
 struct Decided {
     begin: Timestamp,
     outcome: TxnOutcome,
@@ -218,7 +219,11 @@ impl Replay {
                     };
                     self.decided.insert(txn, decided);
                 }
-                match self.decided.get(txn).map(|decided| decided.outcome) {
+                let known = match single {
+                    true => Some(TxnOutcome::Committed(commit)),
+                    false => self.decided.get(txn).map(|decided| decided.outcome),
+                };
+                match known {
                     Some(TxnOutcome::Committed(at)) => {
                         if !self.apply(now, (txn, at, batch), body)? {
                             let participants: Vec<ShardId> = participants.iter().collect();
