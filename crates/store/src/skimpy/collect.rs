@@ -336,15 +336,17 @@ impl TailCollector {
         self.victim = Some(victim);
     }
 
-    /// How many blocks are to be read while one is emptied: those that will have to be emptied then, too.
+    /// How many blocks are to be read while one is emptied: one of those that will have to be emptied then;
+    /// more where puts are refused soon.
     fn wanted_ahead(&self, core: &FrugalContents) -> usize {
         let blocks = &core.kit.volume.blocks;
-        let left = blocks.low_water().saturating_sub(blocks.free_count() + self.coming() + 1);
-        let is_urgent = blocks.free_count() + self.coming() <= blocks.floor();
-        let may = self.victim.is_some()
-            && self.futile.is_none()
-            && (is_urgent || rewrite::is_worthwhile(core));
-        if may { ahead::MOST_BLOCKS.min(left as usize) } else { 0 }
+        let coming = blocks.free_count() + self.coming() + 1;
+        let left = blocks.low_water().saturating_sub(coming) as usize;
+        let most = match coming <= blocks.floor() + 1 {
+            true => ahead::MOST_BLOCKS,
+            false => usize::from(rewrite::is_worthwhile(core)),
+        };
+        if self.victim.is_some() && self.futile.is_none() { left.min(most) } else { 0 }
     }
 
     fn read_victim(&mut self, core: &mut FrugalContents) {
