@@ -30,4 +30,4 @@ pub use measured::{Measured, Point};
 pub use output::{Provenance, WrittenFiles, index_page, write};
 pub use progress::Progress;
 pub use spec::{Reported, ReportedBand};
-pub use store::{Processor, calibrate};
+pub use store::{Processor, PutTail, PutTimes, calibrate, put_tails};

@@ -5,6 +5,7 @@
 //! this took, and takes the answers. When a turn had nothing to do, the clock goes to where the
 //! next thing happens. Instead of single requests, [sessions] may have transactions.
 
+mod arrivals;
 mod sessions;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use crate::store::device::DeviceMonitor;
 use crate::store::part::StorePart;
 use crate::store::processor::{Processor, Work};
 use crate::store::subject::Subject;
+pub(super) use arrivals::Arrivals;
 use sessions::StoreSessions;
 
 /// Where the clock begins: versions lie behind it, so that a get at any moment reads the youngest.
@@ -261,12 +263,21 @@ impl<S: Subject> StoreMix<S> {
         goal: &mut Goal,
         refused: &mut Option<Option<u64>>,
     ) -> Result<(), ReproError> {
-        self.batch += 1;
-        self.store.begin_batch(self.batch);
+        self.begin_turn();
         match goal.asking {
             Asking::Transactions { .. } => self.ask_sessions(goal)?,
             _ => self.ask_some(goal, refused)?,
         }
+        self.end_turn()
+    }
+
+    fn begin_turn(&mut self) {
+        self.batch += 1;
+        self.store.begin_batch(self.batch);
+    }
+
+    /// Lets the store do what is due, and takes its answers.
+    fn end_turn(&mut self) -> Result<(), ReproError> {
         // A little behind, so that what is superseded can go.
         let youngest = self.version.saturating_sub(1);
         let read_as_of = self.sessions.oldest_snapshot().unwrap_or(youngest);
@@ -289,7 +300,7 @@ impl<S: Subject> StoreMix<S> {
                 Some(again) => again,
                 None => self.draw(goal),
             };
-            match self.ask(put) {
+            match self.ask(put, self.now()) {
                 Ok(true) => goal.asked += 1,
                 Ok(false) => {
                     *refused = Some(put);
@@ -323,9 +334,8 @@ impl<S: Subject> StoreMix<S> {
         self.strewing.key(rank).0
     }
 
-    /// Asks for one thing; `false` when it was refused for now.
-    fn ask(&mut self, put: Option<u64>) -> Result<bool, StoreError> {
-        let began = self.now();
+    /// Asks for one thing that somebody wants since `began`; `false` when it was refused for now.
+    fn ask(&mut self, put: Option<u64>, began: Timestamp) -> Result<bool, StoreError> {
         let number = put.unwrap_or_else(|| self.popular());
         if put.is_some() {
             match self.put_one(KeyIndex(number), self.version) {
@@ -442,12 +452,17 @@ impl<S: Subject> StoreMix<S> {
     /// Nothing can be done before the device or the store has something: the clock goes there.
     /// Whether there is something to wait for.
     fn rest(&mut self) -> bool {
+        self.rest_until(None)
+    }
+
+    /// As [`Self::rest`]; at a moment something else happens.
+    fn rest_until(&mut self, moment: Option<u64>) -> bool {
         if !self.medium.clock().is_virtual() {
             return true;
         }
         let now = self.medium.clock().now();
         let deadline = self.store.next_deadline().map(|at| at.as_nanos().saturating_sub(EPOCH));
-        let next = deadline.into_iter().chain(self.medium.next_due()).min();
+        let next = deadline.into_iter().chain(self.medium.next_due()).chain(moment).min();
         self.medium.clock().set(next.unwrap_or(0).max(now + IDLE_STEP));
         next.is_some()
     }

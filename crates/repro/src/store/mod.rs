@@ -14,10 +14,12 @@ mod device;
 mod mix;
 mod part;
 mod processor;
+mod put_tail;
 mod subject;
 mod sweep;
 
 pub use calibrate::calibrate;
 pub(crate) use part::StorePart;
 pub use processor::Processor;
+pub use put_tail::{PutTail, PutTimes, put_tails};
 pub(crate) use sweep::run;
