@@ -435,8 +435,8 @@ impl ClientSession {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Precondition::Blind;
         let asked = self.db().write(&self.key, mutation, condition, tells);
-        let patience = self.board.gives_up(self.slot);
-        let Some(answer) = giving_up::within(&self.db, patience, asked).await else {
+        let span = self.board.gives_up(self.slot);
+        let Some(answer) = giving_up::within(&self.db, span, asked).await else {
             self.given_up = Some(single.key);
             return Err(AttemptEnd::GivenUp);
         };

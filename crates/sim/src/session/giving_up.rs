@@ -10,14 +10,14 @@ use timestone_workload::{KeyIndex, Op, TxnPlan};
 /// What was asked, unless it is dropped since it is not there in time.
 pub(super) async fn within<T>(
     db: &LocalDb,
-    patience: Option<Duration>,
+    span: Option<Duration>,
     asked: impl Future<Output = T>,
 ) -> Option<T> {
-    let Some(patience) = patience else { return Some(asked.await) };
-    if patience.is_zero() {
+    let Some(span) = span else { return Some(asked.await) };
+    if span.is_zero() {
         return None;
     }
-    let (mut asked, mut timer) = (pin!(asked), pin!(db.sleep(patience)));
+    let (mut asked, mut timer) = (pin!(asked), pin!(db.sleep(span)));
     poll_fn(|context| match asked.as_mut().poll(context) {
         std::task::Poll::Ready(answer) => std::task::Poll::Ready(Some(answer)),
         std::task::Poll::Pending => timer.as_mut().poll(context).map(|_| None),
