@@ -82,6 +82,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("capacity", ""),
     ("frugal-capacity", ""),
     ("frugal-keys", "10000000"),
+    ("frugal-places", "10"),
     ("cache", "1GiB"),
     ("dram", "256MiB"),
     ("memory", ""),
@@ -282,6 +283,7 @@ impl Settings {
         config.sizes.frugal_capacity_bytes =
             self.optional("frugal-capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
         config.sizes.frugal_keys = self.parse("frugal-keys", keys)?;
+        config.sizes.frugal_places = self.parse("frugal-places", percent)?;
         config.sizes.cache_bytes = self.parse("cache", cache)?;
         config.sizes.dram_bytes = self.parse("dram", |text| size_of_at_least(text, LEAST_DRAM))?;
         config.sizes.memory_bytes = self.optional("memory", memory)?;
@@ -464,6 +466,13 @@ fn keys(text: &str) -> Result<u64, String> {
         .ok()
         .filter(|&keys| keys > 0)
         .ok_or_else(|| "it must be a number of keys, such as 50000000, without a unit".to_owned())
+}
+
+fn percent(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|share| (1..=100).contains(share))
+        .ok_or_else(|| "it must be a number from 1 to 100".to_owned())
 }
 
 fn count(text: &str) -> Result<u16, String> {

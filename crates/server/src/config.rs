@@ -174,6 +174,9 @@ pub struct SizeConfig {
     /// Keys that are expected in these keyspaces, over all shards: with more of them their chains get
     /// longer. Fixed for a shard when its first such key is written.
     pub frugal_keys: u64,
+    /// Of how many of a hundred of these keys memory knows where their youngest version lies, some 50
+    /// bytes each; 1 to 100. What is asked most stays.
+    pub frugal_places: u32,
     /// Bytes of the record cache, over all shards; allocated as it fills.
     pub cache_bytes: u64,
     /// Memory of the keyspaces in dram, over all shards, in bytes, beside
@@ -190,6 +193,7 @@ impl Default for SizeConfig {
             capacity_bytes: None,
             frugal_capacity_bytes: None,
             frugal_keys: crate::limits::DEFAULT_FRUGAL_KEYS,
+            frugal_places: crate::limits::DEFAULT_FRUGAL_PLACES,
             cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
             dram_bytes: crate::limits::DEFAULT_DRAM_BYTES,
             memory_bytes: None,

@@ -137,6 +137,7 @@ impl StoreOpener {
             blocks: self.blocks_of(config.sizes.frugal_capacity_bytes.unwrap_or(capacity)),
             block_bytes: tuning.block_bytes,
             keys: config.sizes.frugal_keys / count,
+            places: config.sizes.frugal_places,
             full: MftlConfig { seed: store.seed(), ..mftl },
         };
         let stores = Stores::new(store, dram);
@@ -168,6 +169,8 @@ struct FrugalOpener {
     blocks: u32,
     block_bytes: u64,
     keys: u64,
+    /// Of so many of a hundred of them memory knows where they are.
+    places: u32,
     /// How the other store on flash runs.
     full: MftlConfig,
 }
@@ -183,6 +186,7 @@ impl FrugalOpener {
             store_id: full.store_id,
             seed: full.seed,
             keys: self.keys.clamp(1, room),
+            translated_thousandths: self.places.clamp(1, 100) * 10,
             cache_bytes: full.cache_bytes,
             // What its index takes is taken out of its record cache: the other store has the share.
             beside_bytes: 0,

@@ -30,6 +30,8 @@ use timestone_types::random::Seed;
 pub(crate) struct FlashShape {
     pub(crate) pages_per_block: u32,
     pub(crate) shuffle: bool,
+    /// How many times as slow as the others those of keyspaces with index frugal are.
+    pub(crate) frugal_slowness: u32,
 }
 
 /// What a data directory holds.
@@ -276,16 +278,17 @@ impl SimEnvironment {
     /// Makes all devices this many times slower than they are by nature.
     pub(crate) fn set_slowness(&self, times: u32) {
         let kept = self.kept();
-        for (index, media) in (0u64..).zip(kept.directory.media.values()) {
-            media.set_pace(Some(self.flash_pace(index, times)));
+        for (index, (&(_, part), media)) in (0u64..).zip(&kept.directory.media) {
+            media.set_pace(Some(self.flash_pace(index, part, times)));
         }
         for (index, disk) in (0u64..).zip(kept.directory.disks.values()) {
             disk.set_pace(Some(self.disk_pace(index, times)));
         }
     }
 
-    fn flash_pace(&self, index: u64, times: u32) -> FlashPace {
+    fn flash_pace(&self, index: u64, part: FlashPart, times: u32) -> FlashPace {
         let pace = self.pace.flash;
+        let times = times * if part == FlashPart::Frugal { self.shape.frugal_slowness } else { 1 };
         FlashPace {
             read: pace.read * times,
             program: pace.program * times,
@@ -357,7 +360,7 @@ impl Environment for SimEnvironment {
         blocks: u32,
     ) -> Result<Box<dyn FlashDevice>, ServerError> {
         let index = self.kept().directory.media.len() as u64;
-        let pace = self.flash_pace(index, 1);
+        let pace = self.flash_pace(index, part, 1);
         let shape = self.shape;
         let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
         let mut kept = self.kept();
@@ -469,7 +472,7 @@ mod tests {
 
     fn environment() -> SimEnvironment {
         let clock = SimClock::new(TrueTime::default(), SkewModel::Perfect, Seed(1), 1);
-        let shape = FlashShape { pages_per_block: 16, shuffle: false };
+        let shape = FlashShape { pages_per_block: 16, shuffle: false, frugal_slowness: 1 };
         SimEnvironment::new(Seed(1), 2, clock, shape, crate::swarm::pace())
     }
 

@@ -200,7 +200,11 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         },
         storage: StorageConfig {
             pace: if storage.as_served { costs.pace() } else { pace() },
-            flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
+            flash: FlashShape {
+                pages_per_block: sizes.block_pages,
+                shuffle: !storage.as_served,
+                frugal_slowness: storage.frugal_slowness.unwrap_or(1),
+            },
             tuning: sizes.tuning,
             controller: ControllerLimits::default(),
             lease: MAX_LEASE,

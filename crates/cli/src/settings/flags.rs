@@ -104,6 +104,10 @@ pub(super) struct StorageArgs {
     /// Fixed for a shard when such a keyspace is first written to [default: 10000000].
     #[arg(long, env = "TIMESTONE_FRUGAL_KEYS", value_name = "KEYS")]
     pub(super) frugal_keys: Option<String>,
+    /// Of how many of a hundred of these keys memory knows where they are, some 50 bytes each: they are
+    /// found with one read [default: 10].
+    #[arg(long, env = "TIMESTONE_FRUGAL_PLACES", value_name = "PERCENT")]
+    pub(super) frugal_places: Option<String>,
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
     #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
     pub(super) cache: Option<String>,
@@ -197,6 +201,7 @@ impl ServeArgs {
             "capacity" => self.storage.capacity.as_ref(),
             "frugal-capacity" => self.storage.frugal_capacity.as_ref(),
             "frugal-keys" => self.storage.frugal_keys.as_ref(),
+            "frugal-places" => self.storage.frugal_places.as_ref(),
             "cache" => self.storage.cache.as_ref(),
             "dram" => self.storage.dram.as_ref(),
             "memory" => self.storage.memory.as_ref(),

@@ -94,6 +94,15 @@ fn a_frugal_keyspace_outlives_stops_and_kills_and_its_device_is_looked_at() {
     assert!(figure("frugal_index_bytes") > 0 && figure("frugal_capacity_bytes") > 0, "{status}");
     let keys = status["servers"][0]["figures"].get("keys");
     assert_eq!(keys, Some(&Value::Null), "how many keys there are is not known: {status}");
+    let index_bytes = figure("frugal_index_bytes");
+    node.stop();
+
+    // Memory knows the places of all keys instead of a tenth.
+    let node = place.with("--frugal-places", "100").start();
+    check_all(&place, 2, 20);
+    let status = told(&["status", "-o", "json"]);
+    let more = status["servers"][0]["figures"]["frugal_index_bytes"].as_u64().unwrap_or_default();
+    assert!(more > 2 * index_bytes, "{more} bytes, {index_bytes} before: {status}");
     node.stop();
 
     let inspected = |flags: &[&str]| {

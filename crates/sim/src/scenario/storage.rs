@@ -21,6 +21,9 @@ pub struct StoragePart {
     pub vary: VaryPart,
     /// Shards with several replicas.
     pub replica: ReplicaPart,
+    /// How many times as slow as others the devices of keyspaces with index frugal are; as fast when it
+    /// is left out.
+    pub frugal_slowness: Option<u32>,
     /// Pages of 4 KiB in an erase block.
     pub block_pages: Option<u32>,
     /// Bytes that all flash devices of a server may take.
@@ -92,6 +95,7 @@ read_grouped!(StoragePart, StorageKey {
     VaryCache => vary.cache,
     VaryCapacity => vary.capacity,
     VaryIndex => vary.index,
+    FrugalSlowness => frugal_slowness,
     BlockPages => block_pages,
     CapacityBytes => capacity_bytes,
     CacheBytes => cache_bytes,

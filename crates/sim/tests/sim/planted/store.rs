@@ -35,6 +35,36 @@ fn a_tombstone_collected_too_early_is_found() {
     found_within(30, Bug::EarlyTombstone, DELETIONS);
 }
 
+/// A shard with two devices, one of which is far slower, under a log of small files.
+const TWO_DEVICES: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "register"
+rate = 300
+keys = 40
+ops = 4
+large = 3000
+seconds = 10
+[keyspaces]
+stores = ["mftl", "frugal"]
+[storage]
+frugal-slowness = 100
+sync-interval = "5ms"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+power-cut = { every = "700ms", lasting = "20ms" }
+"#;
+
+#[test]
+fn what_is_stable_in_one_of_two_stores_alone_is_found() {
+    found_within(20, Bug::StableInOneStore, TWO_DEVICES);
+}
+
 /// The same device under lists that are deleted and begun anew.
 const DELETED_LISTS: &str = r#"
 [cluster]
