@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 48] = [
+const KNOWN: [(&str, &str); 49] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
@@ -26,6 +26,7 @@ const KNOWN: [(&str, &str); 48] = [
     ("deposed", include_str!("../../../../scenarios/deposed.toml")),
     ("dram", include_str!("../../../../scenarios/dram.toml")),
     ("dram-singles", include_str!("../../../../scenarios/dram-singles.toml")),
+    ("embedded", include_str!("../../../../scenarios/embedded.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
