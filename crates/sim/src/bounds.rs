@@ -435,7 +435,7 @@ fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
 
 fn check_storage(scenario: &Scenario) -> Checked {
     let (part, usual) = (&scenario.storage, Sizes::of(&scenario.storage));
-    within(&["storage", "frugal-slowness"], part.frugal_slowness, 1..=1000)?;
+    within(&["storage", "frugal-slowness"], part.frugal_slowness, 1..=10_000)?;
     within(
         &["storage", "block-pages"],
         part.block_pages,
@@ -527,7 +527,7 @@ mod tests {
         ("workload", "appends-per-key", "0", "1", "10000", "10001"),
         ("workload", "deadline", "'0ns'", "'1ms'", "'10s'", "'11s'"),
         ("workload", "deletes", "", "0", "100", "101"),
-        ("storage", "frugal-slowness", "0", "1", "1000", "1001"),
+        ("storage", "frugal-slowness", "0", "1", "10000", "10001"),
         ("storage", "block-pages", "1", "2", "4096", "4097"),
         ("storage", "capacity-bytes", "1048575", "1048576", "68719476736", "9223372036854775807"),
         ("storage", "replica-detection", "'49ms'", "'50ms'", "'10s'", "'11s'"),
