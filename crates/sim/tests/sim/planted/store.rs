@@ -63,7 +63,7 @@ power-cut = { every = "5s", lasting = "20ms" }
 
 #[test]
 fn what_is_stable_in_one_of_two_stores_alone_is_found() {
-    found_within(20, Bug::StableInOneStore, TWO_DEVICES);
+    found_within(60, Bug::StableInOneStore, TWO_DEVICES);
 }
 
 /// The same device under lists that are deleted and begun anew.
