@@ -17,6 +17,7 @@ mod frugal_large;
 mod frugal_loose;
 mod frugal_tail;
 mod frugal_whole;
+mod full_device;
 mod inspect;
 mod layered;
 mod lives;

@@ -1,0 +1,214 @@
+//! Stores on a device that is full, or grows: what is refused, what is asked again, and what comes back
+//! when something has died.
+
+use std::time::Duration;
+
+use timestone_flash::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, Skimpy, StoreError};
+
+use crate::driver::{SPACE, Survives, at, config, media, open, version};
+
+#[test]
+fn a_full_device_refuses_puts_and_recovers_by_deletes() {
+    let media = media(8, 64);
+    let (mut driver, _) = open(&media, config());
+    let mut stored = 0u64;
+    let full = loop {
+        match driver.try_put(&stored.to_be_bytes(), 10, &[3; 900]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => {}
+            Err(error) => break error,
+        }
+        driver.store.advance_watermark(at(15));
+        driver.pump();
+    };
+    assert!(matches!(full, StoreError::DeviceFull { .. }), "{full}");
+    assert!(driver.admit(1, 0).is_err() && full.retryable());
+    let share = stored as f64 * 1000.0 / (64.0 * 8.0 * 4096.0);
+    assert!(share > 0.65, "full at {share} of its space");
+    for n in 0..stored {
+        assert_eq!(driver.value(&n.to_be_bytes(), 15), Some(vec![3; 900]));
+    }
+    for n in 0..stored / 2 {
+        driver.delete(&n.to_be_bytes(), 20);
+    }
+    driver.store.advance_watermark(at(25));
+    driver.pumps(200);
+    for n in 0..stored / 4 {
+        driver.put(&(n + 100_000).to_be_bytes(), 30, &[4; 900]);
+    }
+    for n in stored / 2..stored {
+        assert_eq!(driver.value(&n.to_be_bytes(), 30), Some(vec![3; 900]));
+    }
+}
+
+/// Large values of few keys come faster than the device takes them: what is refused may be tried again, for most
+/// of what is there is not even written, or dies soon.
+fn overwrites_faster_than_the_device<S: Survives>() {
+    let media = media(8, 60);
+    let none = Duration::ZERO;
+    let (read, program, per_page, erase, spread) = (none, none, none, none, none);
+    let sync = Duration::from_millis(50);
+    media.set_pace(Some(FlashPace { read, program, per_page, erase, sync, spread, seed: 1 }));
+    let (mut driver, _) = S::open_on(&media, config(), false).expect("opens");
+    for n in 1..400u64 {
+        let mut turns = 0;
+        while let Err(error) = driver.try_put(&(n % 8).to_be_bytes(), n, &[n as u8; 30_000]) {
+            assert!(matches!(error, StoreError::Busy) && turns < 500, "put {n}: {error}");
+            turns += 1;
+            driver.pump();
+            media.set_now(driver.now);
+        }
+        driver.store.advance_watermark(at(n - 1));
+        driver.store.advance_replay_floor(at(n - 1));
+    }
+    for n in 392..400u64 {
+        assert_eq!(driver.value(&(n % 8).to_be_bytes(), 400), Some(vec![n as u8; 30_000]));
+    }
+}
+
+#[test]
+fn a_store_is_not_full_of_values_that_are_not_written_yet() {
+    overwrites_faster_than_the_device::<Mftl>();
+    overwrites_faster_than_the_device::<Skimpy>();
+}
+
+/// A fence hides everything, and blocks do not know yet: that passes by itself.
+#[test]
+fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
+    for cold in [false, true] {
+        let (mut driver, _) = open(&media(8, 64), config());
+        let mut stored = 0u64;
+        loop {
+            match driver.try_put(&stored.to_be_bytes(), 10 + stored, &[3; 900]) {
+                Ok(()) => stored += 1,
+                Err(StoreError::Busy) => {}
+                Err(StoreError::DeviceFull { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+            driver.store.advance_watermark(at(15));
+            driver.pump();
+        }
+        driver.pumps(if cold { 200 } else { 1 });
+        assert!(driver.store.stats().space.full);
+        let fence = 20_000;
+        driver.store.fence(SPACE, version(fence)).expect("a fence goes deeper than puts");
+        for _ in 0..50 {
+            driver.pump();
+            let admitted = driver.admit(900, 0);
+            assert!(
+                matches!(admitted, Ok(()) | Err(StoreError::Busy)),
+                "{admitted:?}: what the fence hides will be free"
+            );
+            let put = driver.try_put(b"new", fence + 1, &[4; 900]);
+            assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
+        }
+        assert!(!driver.store.stats().space.full);
+        driver.store.advance_watermark(at(fence));
+        let new = driver.count(SPACE, fence + 1);
+        for n in 0..stored * 3 / 4 {
+            driver.put(&n.to_be_bytes(), fence + 2, &[4; 900]);
+        }
+        assert_eq!(driver.count(SPACE, fence + 2), stored * 3 / 4 + new);
+    }
+}
+
+#[test]
+fn a_replay_of_everything_fits_a_device_that_was_full() {
+    for size in [900, 20_000] {
+        let (mut driver, _) = open(&media(8, 96), config());
+        let mut stored = 0u64;
+        while !matches!(
+            driver.try_put(&stored.to_be_bytes(), 10, &vec![3; size]),
+            Err(StoreError::DeviceFull { .. })
+        ) {
+            // What was refused as busy is tried again.
+            stored = driver.store.stats().writes.puts;
+            driver.store.advance_watermark(at(15));
+            driver.pump();
+        }
+        for n in 0..stored / 2 {
+            driver.delete(&n.to_be_bytes(), 20);
+        }
+        driver.store.advance_watermark(at(25));
+        driver.pumps(300);
+        for n in 0..stored / 4 {
+            driver.put(&(n + 100_000).to_be_bytes(), 30, &vec![4; size]);
+        }
+        for n in 0..stored {
+            let replayed = driver.try_put(&n.to_be_bytes(), 10, &vec![3; size]);
+            replayed.unwrap_or_else(|error| {
+                panic!("{size} bytes, put {n} of {stored} comes back: {error}")
+            });
+        }
+        for n in 0..stored {
+            let expected = (n >= stored / 2).then(|| vec![3; size]);
+            assert_eq!(driver.value(&n.to_be_bytes(), 30), expected);
+        }
+    }
+}
+
+#[test]
+fn the_device_grows_before_it_is_full() {
+    let media = MemoryMedia::new(MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 10,
+        max_blocks: 200,
+        ..MemoryConfig::default()
+    });
+    let (mut driver, _) = open(&media, config());
+    for n in 0..2500u64 {
+        driver.put(&n.to_be_bytes(), 10, &[5; 900]);
+        driver.pump();
+    }
+    let stats = driver.store.stats();
+    assert!(stats.space.blocks > 100 && stats.collection.collected_blocks == 0, "{stats:?}");
+}
+
+#[test]
+fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
+    let media = MemoryMedia::new(MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 10,
+        max_blocks: 200,
+        ..MemoryConfig::default()
+    });
+    let (mut driver, _) = open(&media, config());
+    for nth in [1, 2] {
+        media.inject(Fault::Fail { kind: OpKind::Grow, nth });
+    }
+    let (mut stored, mut full_at, mut failed_at) = (0u64, None, None);
+    let waited = loop {
+        match driver.try_put(&stored.to_be_bytes(), 10, &[5; 900]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::DeviceFull { blocks: 10, .. }) => _ = full_at.get_or_insert(driver.now),
+            Err(StoreError::Busy) => {}
+            Err(error) => panic!("refused: {error}"),
+        }
+        driver.pump();
+        if media.pending_faults() < 2 {
+            failed_at.get_or_insert(driver.now);
+        }
+        let blocks = driver.store.stats().space.blocks;
+        match full_at {
+            Some(_) if blocks > 10 => {
+                break Duration::from_nanos(driver.now - failed_at.expect("it failed first"));
+            }
+            None => assert_eq!(blocks, 10, "it grew although it could not"),
+            Some(since) => assert!(driver.now - since < 60_000_000_000, "it is never asked again"),
+        }
+    };
+    assert_eq!(media.pending_faults(), 0);
+    // A second after the first failure and two after the next.
+    assert!(
+        waited > Duration::from_millis(2900) && waited < Duration::from_millis(3500),
+        "{waited:?}"
+    );
+    for n in stored..stored + 1000 {
+        driver.put(&n.to_be_bytes(), 10, &[5; 900]);
+    }
+    for n in 0..stored + 1000 {
+        assert_eq!(driver.value(&n.to_be_bytes(), 10), Some(vec![5; 900]));
+    }
+}
