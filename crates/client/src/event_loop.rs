@@ -131,6 +131,13 @@ impl Core {
         }
     }
 
+    /// Lets go of calls that have not come back: their sessions hold the loop.
+    pub(crate) fn end_calls(&self) {
+        // Sessions close when they go, which must find the table free.
+        let ended = self.calls.borrow_mut().end();
+        drop(ended);
+    }
+
     /// Drops interest in an operation that was asked by a call; `put`: of whose session, and when that
     /// began it.
     pub(crate) fn give_up_call(&self, op: OpId, put: Option<(SessionId, Timestamp)>) {

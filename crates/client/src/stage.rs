@@ -151,9 +151,7 @@ impl<T> ClientStage<T> {
             self.shared.close();
             core.tasks.clear();
             core.remote.borrow_mut().clear();
-            // Whose calls have not come back: their sessions hold the loop.
-            let ended = core.calls.borrow_mut().end();
-            drop(ended);
+            core.end_calls();
         }
         let over = self.closes_at.is_some_and(|until| until <= now);
         if !over && core.engine.borrow().unresolved() > 0 {
@@ -162,9 +160,7 @@ impl<T> ClientStage<T> {
         core.engine.borrow_mut().close(now);
         self.transport.ship(context, core);
         self.transport.leave(context);
-        // Whose calls have not come back: their sessions hold the loop.
-        let ended = core.calls.borrow_mut().end();
-        drop(ended);
+        core.end_calls();
         self.gone = true;
         LOOPS.with_borrow_mut(|loops| loops.retain(|entry| entry.0 != self.number));
     }

@@ -8,9 +8,9 @@
 //! the same stages. Single keys are asked by calls instead of frames (`timestone_wire::Calls`).
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use timestone_client::{Attachment, Db, EngineConfig, in_process};
+use timestone_client::{Attachment, Db, EngineConfig};
 use timestone_server::{DeviceKind, Server, ServerConfig, ServerError};
 
 /// How an embedded store is set up.
@@ -97,9 +97,7 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
     let server = Server::start_with(&options.server, |slots| {
         let clients = slots.iter().map(|slot| {
-            let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
-            let client = in_process(slot.client, &slot.map, wiring, options.engine, clock);
-            let (stage, attachment) = client.split();
+            let (stage, attachment) = slot.client(options.engine).split();
             if let Ok(mut attachments) = attachments.lock() {
                 attachments.push(attachment);
             }

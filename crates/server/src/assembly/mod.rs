@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
-use timestone_client::InProcess;
+use timestone_client::{EngineConfig, InProcess, InProcessClient, in_process};
 use timestone_clock::Clock;
 use timestone_cluster::{ReplicationFactor, ShardMap};
 use timestone_seda::{Layout, Memory, NetMetrics, Pinning, RuntimeConfig, Stage, StageId};
@@ -68,6 +68,15 @@ pub struct EmbeddedClientSlot {
     /// The server's clock, which every part of a process goes by: two clocks of one process may
     /// hold different steps.
     pub clock: Arc<dyn Clock>,
+}
+
+impl EmbeddedClientSlot {
+    /// The client that belongs there.
+    #[must_use]
+    pub fn client(&self, engine: EngineConfig) -> InProcessClient<Event> {
+        let (wiring, clock) = (self.wiring.clone(), Arc::clone(&self.clock));
+        in_process(self.client, &self.map, wiring, engine, clock)
+    }
 }
 
 /// Everything that is needed to run, and to look at what runs.

@@ -3,10 +3,10 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use timestone_client::{Attachment, EngineConfig, blocking, in_process};
+use timestone_client::{Attachment, EngineConfig, blocking};
 use timestone_server::{ListenConfig, Server, ServerConfig, ServerError, SizeConfig, StageLayout};
 
 /// A running server.
@@ -66,10 +66,7 @@ impl Running {
         let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
         let server = Server::start_with(config, |slots| {
             let stages = slots.iter().map(|slot| {
-                let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
-                let (stage, part) =
-                    in_process(slot.client, &slot.map, wiring, EngineConfig::default(), clock)
-                        .split();
+                let (stage, part) = slot.client(EngineConfig::default()).split();
                 *attachment.lock().unwrap() = Some(part);
                 stage
             });

@@ -8,13 +8,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use timestone_client::{Db, EngineConfig, in_process};
 use timestone_costmodel::{Costs, StageKind};
 use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
-use timestone_server::{
-    AcceptedLoss, EmbeddedClient, EmbeddedClientSlot, MasterPlace, ServerError, ServerStages,
-    joining,
-};
+use timestone_server::{AcceptedLoss, MasterPlace, ServerError, ServerStages, joining};
 use timestone_types::ShardId;
 
 use super::population::counter_of;
@@ -27,14 +23,6 @@ use crate::process::{ClientRole, ProcessLife, RedisRole, Role, Serving, SharedNe
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
-
-/// A client in the process of a server, and a handle on it.
-fn embedded_client(slot: &EmbeddedClientSlot, engine: EngineConfig) -> (EmbeddedClient, Db) {
-    let (wiring, clock) = (slot.wiring.clone(), Arc::clone(&slot.clock));
-    let client = in_process(slot.client, &slot.map, wiring, engine, clock);
-    let (stage, attachment) = client.split();
-    (stage, attachment.attach_by_hand())
-}
 
 impl World {
     pub(super) fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
@@ -143,8 +131,8 @@ impl World {
             let engine = self.config.engine;
             ServerStages::build_with(&server.config, environment, |slots| {
                 let clients = slots.iter().map(|slot| {
-                    let (stage, db) = embedded_client(slot, engine);
-                    embedded.push((slot.stage, db));
+                    let (stage, attachment) = slot.client(engine).split();
+                    embedded.push((slot.stage, attachment.attach_by_hand()));
                     stage
                 });
                 clients.collect()

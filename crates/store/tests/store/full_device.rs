@@ -149,14 +149,19 @@ fn a_replay_of_everything_fits_a_device_that_was_full() {
     }
 }
 
-#[test]
-fn the_device_grows_before_it_is_full() {
-    let media = MemoryMedia::new(MemoryConfig {
+/// A device of ten blocks that may grow to 200.
+fn growing_media() -> MemoryMedia {
+    MemoryMedia::new(MemoryConfig {
         pages_per_block: 8,
         initial_blocks: 10,
         max_blocks: 200,
         ..MemoryConfig::default()
-    });
+    })
+}
+
+#[test]
+fn the_device_grows_before_it_is_full() {
+    let media = growing_media();
     let (mut driver, _) = open(&media, config());
     for n in 0..2500u64 {
         driver.put(&n.to_be_bytes(), 10, &[5; 900]);
@@ -168,12 +173,7 @@ fn the_device_grows_before_it_is_full() {
 
 #[test]
 fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
-    let media = MemoryMedia::new(MemoryConfig {
-        pages_per_block: 8,
-        initial_blocks: 10,
-        max_blocks: 200,
-        ..MemoryConfig::default()
-    });
+    let media = growing_media();
     let (mut driver, _) = open(&media, config());
     for nth in [1, 2] {
         media.inject(Fault::Fail { kind: OpKind::Grow, nth });
