@@ -410,15 +410,15 @@ pub(crate) mod tests {
 
     #[test]
     fn puts_wait_while_the_bound_of_groups_is_reached_and_no_longer() {
-        let mut volume = volume_of(40);
-        // Less than the least: ten groups, of one block each here.
+        let mut volume = volume_of(48);
+        // Less than the least: twelve groups, of one block each here.
         volume.writer.bound_groups(0);
         let mut pages = 0;
         while !volume.writer.is_behind() {
             raw_page(&mut volume, 1);
             pages += 1;
         }
-        assert_eq!(pages, 9 * 4 + 1, "the tenth group is begun");
+        assert_eq!(pages, 11 * 4 + 1, "the twelfth group is begun");
         volume.flush_all();
         run_until_idle(&mut volume);
         assert!(!volume.writer.is_behind(), "the device has them");

@@ -5,8 +5,8 @@
 //!                └────────── readable from here ───────────┘ (until its program completes)
 //! ```
 //!
-//! Four streams keep apart what dies at different times: hot puts, survivors of collection, large
-//! values, checkpoints. Each has one open block and one group being filled. A group's bytes stay
+//! Streams keep apart what dies at different times: puts of keys that change often and of others,
+//! survivors of collection, large values, checkpoints. Each has one open block and one group being filled. A group's bytes stay
 //! until all its programs have completed, so whatever was written can be read at once; the device
 //! gets a copy.
 //!
@@ -38,7 +38,7 @@ const GROUP_BYTES: u64 = 2 * GROUP_PAGES as u64 * PAGE_BYTES as u64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum StreamId {
-    /// Puts.
+    /// Puts, but for those in `Warm`.
     Hot = 0,
     /// What collection has moved.
     Cold = 1,
@@ -47,11 +47,13 @@ pub(crate) enum StreamId {
     /// What collection has moved although a younger version is there: it dies when the watermark
     /// passes that one.
     Superseded = 4,
+    /// Puts of keys that were not put for long: they will live as long again.
+    Warm = 5,
 }
 
 impl StreamId {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Hot, Self::Cold, Self::Large, Self::Checkpoint, Self::Superseded];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Hot, Self::Cold, Self::Large, Self::Checkpoint, Self::Superseded, Self::Warm];
 
     fn records(self) -> PageKind {
         if self == Self::Large { PageKind::LargeHeads } else { PageKind::Records }
@@ -261,7 +263,9 @@ impl Writer {
         port: &mut Port,
     ) -> Option<PageId> {
         let held = match stream {
-            StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
+            StreamId::Hot | StreamId::Warm => {
+                Held { batch: self.batch, oldest: record.version.timestamp }
+            }
             StreamId::Cold | StreamId::Superseded | StreamId::Large | StreamId::Checkpoint => {
                 Held::NOTHING
             }

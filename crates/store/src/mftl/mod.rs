@@ -29,6 +29,7 @@ mod large;
 mod locate;
 mod order;
 mod outside;
+mod placement;
 mod put;
 mod ranges;
 mod reads;
@@ -63,6 +64,7 @@ pub use config::{MftlConfig, RecoveryReport};
 pub use factory::MftlFactory;
 use index::{Ahead, Index, KeyId, NODES_OF_PUT};
 use locate::{Found, Sought, locate, record_in_group, visible};
+use placement::Placement;
 use put::{Put, WriteCounts};
 use ranges::RangeReads;
 use reads::{PendingReads, Serving, Waiter};
@@ -123,6 +125,7 @@ pub struct Mftl {
     checkpointer: Checkpointer,
     life: Life,
     gets: GetCounts,
+    placement: Placement,
     writes: WriteCounts,
     events: Vec<StoreEvent>,
 }
@@ -207,7 +210,7 @@ impl Mftl {
                 block_bytes: block_bytes(blocks.geometry),
                 live_bytes,
                 dead_bytes: written_bytes - live_bytes,
-                owed_blocks: blocks.low_water().saturating_sub(blocks.free_count()),
+                owed_blocks: collect::low_water(blocks).saturating_sub(blocks.free_count()),
                 erases,
                 most_erases,
                 full: self.is_full(),
@@ -548,7 +551,7 @@ impl Writes for Mftl {
         self.assert_sound();
         let put = Put { key, version, value: Some(value), expires_at };
         let (kit, spaces) = (&mut self.kit, &mut self.spaces);
-        put::write(put, kit, spaces, &mut self.reads, &mut self.writes)
+        put::write(put, kit, spaces, &mut self.reads, (&mut self.placement, &mut self.writes))
     }
 
     fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
@@ -556,7 +559,7 @@ impl Writes for Mftl {
         self.assert_sound();
         let put = Put { key, version, value: None, expires_at: Expiry::NEVER };
         let (kit, spaces) = (&mut self.kit, &mut self.spaces);
-        put::write(put, kit, spaces, &mut self.reads, &mut self.writes)
+        put::write(put, kit, spaces, &mut self.reads, (&mut self.placement, &mut self.writes))
     }
 
     fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {

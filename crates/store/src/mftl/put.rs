@@ -1,12 +1,12 @@
 //! Writes: values, tombstones, fences.
 //!
 //! ```text
-//!   put ─► index: where would it go? ─► page of the hot stream │ staging area ─► index ─► cache
+//!   put ─► index: where would it go? ─► page of a stream │ staging area ─► index ─► cache
 //!             └─ there already, or pruned: nothing to do   └─ no room: refused, no trace
 //! ```
 //!
-//! A put finds its place in the index first (one probe), appends its record to the hot stream, and
-//! enters it under the page that it got; the cache gets a copy. Values that do not fit a page go to
+//! A put finds its place in the index first (one probe), appends its record to a stream
+//! ([`placement`](super::placement)), and enters it under the page that it got; the cache gets a copy. Values that do not fit a page go to
 //! the staging area.
 //!
 //! What must not happen: a put that is refused leaves no trace; a put that is there already, or
@@ -20,6 +20,7 @@ use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::index::{KeyId, Location, Spot};
+use super::placement::Placement;
 use super::reads::PendingReads;
 use super::space::{Fence, Spaces};
 use crate::api::PutSize;
@@ -107,7 +108,7 @@ pub(super) fn write(
     kit: &mut Kit,
     spaces: &mut Spaces,
     reads: &mut PendingReads,
-    counts: &mut WriteCounts,
+    (placement, counts): (&mut Placement, &mut WriteCounts),
 ) -> Result<(), StoreError> {
     put.check_lengths(&kit.volume)?;
     let Put { key, version, expires_at, .. } = put;
@@ -128,7 +129,9 @@ pub(super) fn write(
     let location = if record.kind.is_large() {
         stage_put(&record, id, kit)?
     } else {
-        append_put(&record, id, kit)?
+        let superseded = spaces.list[space].index.superseded_by(id, spot);
+        let stream = stream_of(&record, superseded, placement, &kit.volume.blocks);
+        append_put(&record, id, stream, kit)?
     };
     if let Some(older) = enter(&record, (space, id, spot), location, kit, spaces, reads) {
         let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
@@ -145,10 +148,37 @@ pub(super) fn write(
     Ok(())
 }
 
-fn append_put(record: &Record<'_>, id: KeyId, kit: &mut Kit) -> Result<Location, StoreError> {
+/// Tombstones and what expires die early.
+fn stream_of(
+    record: &Record<'_>,
+    superseded: Option<Version>,
+    placement: &mut Placement,
+    blocks: &Blocks,
+) -> StreamId {
+    if record.kind == RecordKind::Value && record.expires_at.is_never() {
+        placement.stream(record.version.timestamp, superseded.map(|older| older.timestamp), blocks)
+    } else {
+        StreamId::Hot
+    }
+}
+
+fn append_put(
+    record: &Record<'_>,
+    id: KeyId,
+    stream: StreamId,
+    kit: &mut Kit,
+) -> Result<Location, StoreError> {
+    let volume = &mut kit.volume;
     let tombstone = record.kind == RecordKind::Tombstone;
-    let leave = leave(tombstone, &kit.volume.blocks);
-    let page = kit.volume.append(StreamId::Hot, record, id.check, leave);
+    let apart = if stream == StreamId::Hot {
+        None
+    } else {
+        // What was promised room is counted as if it went into one stream: where there is not much
+        // left it does.
+        volume.append(stream, record, id.check, volume.blocks.floor())
+    };
+    let leave = leave(tombstone, &volume.blocks);
+    let page = apart.or_else(|| volume.append(StreamId::Hot, record, id.check, leave));
     let page = page.ok_or_else(|| kit.room.none(&kit.volume.blocks))?;
     assert!(page.0 < Location::MAX_PAGES, "the device was refused if it had more pages");
     Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))

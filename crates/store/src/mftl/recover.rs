@@ -28,6 +28,7 @@ use super::collect::Collector;
 use super::index::{Ahead, KeyId, Location, NODES_OF_PUT, Superseded};
 use super::locate::head_is_void;
 use super::outside::{OutsideKey, read_keys};
+use super::placement::Placement;
 use super::put::WriteCounts;
 use super::ranges::RangeReads;
 use super::reads::PendingReads;
@@ -730,6 +731,7 @@ fn assemble(
         checkpointer,
         life: Life::running(),
         gets: GetCounts::default(),
+        placement: Placement::default(),
         writes: WriteCounts::default(),
         events: Vec::new(),
     }

@@ -36,6 +36,7 @@ use super::index::{Ahead, NODES_OF_DEAD};
 use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
+use crate::kit::blocks::Blocks;
 use crate::kit::blocks::choice::{Search, choose_least_worn, choose_victim};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
@@ -59,6 +60,15 @@ const HARD: u32 = 970;
 const BLOCKS_PER_LEVELLING: u64 = 16;
 /// Keys whose entries are fetched together when a block has been erased.
 const ERASED_TOGETHER: usize = 32;
+
+/// Free blocks beyond the floor that are kept, at most: as many as are emptied at once, and as many
+/// again. Each further one would hold nothing, and what lives would be moved more often.
+const MOST_AHEAD: u32 = 2 * MAX_VICTIMS as u32;
+
+/// Below this many free blocks collection begins (or the device grows).
+pub(super) fn low_water(blocks: &Blocks) -> u32 {
+    blocks.low_water().min(blocks.floor() + MOST_AHEAD)
+}
 
 /// The collector of one store.
 #[derive(Default)]
@@ -144,7 +154,7 @@ impl Collector {
         let consumed = put_bytes - core::mem::replace(&mut self.put_bytes, put_bytes);
         let asked = kit.room.take_asked();
         let blocks = &kit.volume.blocks;
-        let (free, low, reserve) = (blocks.free_count(), blocks.low_water(), blocks.reserve());
+        let (free, low, reserve) = (blocks.free_count(), low_water(blocks), blocks.reserve());
         let ahead = free + self.victims.coming() as u32;
         let floor = blocks.floor();
         assert!(floor < low, "collection begins before puts are refused");

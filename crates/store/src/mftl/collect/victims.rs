@@ -289,7 +289,7 @@ impl MoveOut<'_> {
         let volume = &mut self.kit.volume;
         if victim.barrier.is_none() {
             victim.barrier = Some(SURVIVORS.map(|stream| volume.writer.ordinal(stream)));
-            if volume.blocks.free_count() < volume.blocks.low_water() {
+            if volume.blocks.free_count() < super::low_water(&volume.blocks) {
                 SURVIVORS.into_iter().for_each(|stream| volume.flush(stream));
             }
             return;

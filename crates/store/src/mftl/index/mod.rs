@@ -237,6 +237,15 @@ impl Index {
         }
     }
 
+    /// The version that one would supersede as its key's youngest, where [`Self::probe`] said.
+    #[inline]
+    pub(crate) fn superseded_by(&self, id: KeyId, spot: Spot) -> Option<Version> {
+        match spot {
+            Spot::Youngest(slot) => Some(self.head(id, slot).version()),
+            Spot::NewKey | Spot::Between(_) | Spot::Exists => None,
+        }
+    }
+
     /// What holds between changes.
     #[inline]
     fn assert_sound(&self) {
