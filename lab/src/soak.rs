@@ -35,7 +35,7 @@ use xtask::steps::{cargo_program, output_of, workspace_root};
 /// with waits for all that restarts leave open, 0.9 s; one of `lying-disk`, which is over where a
 /// server names what is damaged, 0.05 s; one of `unread`, which lasts a minute, 0.5 s. Three replicas
 /// of everything take 1 s to 3 s. What many more seeds find is what `cargo lab soak` is for.
-const FIXED: [(&str, u64); 34] = [
+const FIXED: [(&str, u64); 35] = [
     ("as-published", 80),
     ("backup-reads", 20),
     ("calls", 60),
@@ -45,6 +45,7 @@ const FIXED: [(&str, u64); 34] = [
     ("deposed", 40),
     ("dram", 50),
     ("embedded", 100),
+    ("embedded-stops", 12),
     ("failover", 20),
     ("failover-bank", 20),
     ("frugal", 60),

@@ -10,13 +10,16 @@
 //! under way may still take place, so the session goes on above it; when it was refused it is not
 //! asked again.
 //!
+//! Where a loop ends, what it has called is given up, and what still comes back has no callers:
+//! shards may be slower than the loop, which waits for what it has asked in frames.
+//!
 //! Invariants: each call of a batch belongs to one operation; a batch comes back with as many answers
 //! as it has calls; a session is open as long as a call of it is under way.
 
 use std::rc::Rc;
 
 use timestone_session::{Condition, Engine, Mutation, OpId, RequestOptions, Step, ValueView};
-use timestone_types::{ClientId, Epoch, Expiry, ShardId};
+use timestone_types::{ClientId, Epoch, Expiry, ShardId, is_planted};
 use timestone_wire::{CallAnswer, CallAt, Calls};
 
 use crate::event_loop::Core;
@@ -128,9 +131,10 @@ impl CallTable {
         self.callees.iter_mut().find_map(|callee| Some((callee.shard, callee.open.take()?)))
     }
 
-    /// Whose the calls of a batch are that has come back.
-    fn take_waiting(&mut self, number: u32) -> Vec<Caller> {
-        std::mem::take(&mut self.waiting[number as usize])
+    /// Whose the calls of a batch are that has come back; `None` when all of them were given up.
+    fn take_waiting(&mut self, number: u32) -> Option<Vec<Caller>> {
+        let has_ended = self.callees.is_empty() && !is_planted!(AnswersAfterItsEnd);
+        (!has_ended).then(|| std::mem::take(&mut self.waiting[number as usize]))
     }
 
     /// A batch is dealt with.
@@ -157,7 +161,7 @@ impl CallTable {
 
 /// Hands the answers of a batch to the operations that wait for them.
 pub(crate) fn take_answers(core: &Core, calls: Box<Calls>) {
-    let waiting = core.calls.borrow_mut().take_waiting(calls.number);
+    let Some(waiting) = core.calls.borrow_mut().take_waiting(calls.number) else { return };
     assert_eq!(calls.answers.len(), waiting.len(), "a batch comes back with its answers");
     let (mut engine, now) = (core.engine.borrow_mut(), core.now());
     for (place, (answer, one)) in calls.answers.iter().zip(&waiting).enumerate() {
@@ -387,5 +391,22 @@ mod tests {
             );
             assert!(polled.is_pending(), "it waits for the answer to its frame");
         }
+    }
+
+    #[test]
+    fn a_batch_that_comes_back_while_its_loop_ends_is_let_go() {
+        let mut bench = Bench::new(ByCalls::ReadsAndPuts);
+        // A delete is asked in a frame, and is waited for; a get is called.
+        let (deleted, got) = (bench.db.delete(b"one"), bench.db.get(b"two"));
+        let (mut all, kinds) = bench.sent();
+        assert_eq!((all.len(), kinds), (1, vec![Kind::Write]));
+        bench.driver.begin_shutdown();
+        bench.turn();
+        assert!(!bench.driver.is_drained(), "it waits for the delete");
+        assert!(outcome(got).is_err(), "it is given up");
+        let mut calls = all.remove(0);
+        calls.answers.add(CallAnswer::Put(AT));
+        bench.answer(calls);
+        drop(deleted);
     }
 }

@@ -250,6 +250,7 @@ impl<T> Drop for ClientStage<T> {
         if let Some(core) = core {
             core.tasks.clear();
             core.remote.borrow_mut().clear();
+            core.end_calls();
         }
     }
 }

@@ -27,6 +27,7 @@ const KNOWN: [(&str, &str); 49] = [
     ("dram", include_str!("../../../../scenarios/dram.toml")),
     ("dram-singles", include_str!("../../../../scenarios/dram-singles.toml")),
     ("embedded", include_str!("../../../../scenarios/embedded.toml")),
+    ("embedded-stops", include_str!("../../../../scenarios/embedded-stops.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
     ("failover", include_str!("../../../../scenarios/failover.toml")),
     ("failover-bank", include_str!("../../../../scenarios/failover-bank.toml")),
