@@ -10,6 +10,7 @@
 //! it: a power cut decides from its seed whether the page is kept, lost or torn between sectors.
 //! Erases that have not completed may or may not have happened.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -197,9 +198,17 @@ impl MemoryMedia {
         self.lock().faults.single.add(fault);
     }
 
-    /// Takes back the faults that have not struck yet.
+    /// From now on every read fails that is of one of these pages, be it of others as well: until
+    /// the page is written again, or the faults are taken back.
+    pub fn fail_reads_of(&self, pages: impl IntoIterator<Item = PageId>) {
+        self.lock().faults.unreadable.extend(pages);
+    }
+
+    /// Takes back the faults that have not struck yet, and those of pages that cannot be read.
     pub fn clear_faults(&self) {
-        self.lock().faults.single.clear();
+        let faults = &mut self.lock().faults;
+        faults.single.clear();
+        faults.unreadable.clear();
     }
 
     /// Faults that were ordered and have not struck yet.
@@ -232,6 +241,7 @@ impl MemoryMedia {
     pub fn set_page(&self, page: PageId, content: &[u8]) {
         let mut media = self.lock();
         media.fresh = false;
+        media.faults.unreadable.remove(&page);
         if let Some(bytes) = media.pages.get_mut(page.0 as usize) {
             let count = content.len().min(PAGE_BYTES);
             let mut whole = blank();
@@ -321,6 +331,8 @@ struct Unsynced {
 #[derive(Debug, Default)]
 pub(crate) struct OrderedFaults {
     pub(crate) single: FaultOrders,
+    /// Pages that are not read.
+    unreadable: BTreeSet<PageId>,
     cut: Option<PowerCut>,
     /// Since the ordered cut has come: bytes of the operation that it struck.
     interrupted: Option<usize>,
@@ -341,6 +353,11 @@ impl OrderedFaults {
         }
         self.interrupted = Some(bytes);
         self.cut.take()
+    }
+
+    /// Whether one of these pages is not read.
+    pub(crate) fn strike_pages(&self, page: PageId, pages: u32) -> bool {
+        self.unreadable.range(page..PageId(page.0 + pages)).next().is_some()
     }
 
     /// A device is opened: what concerned the one before is over.
@@ -418,6 +435,7 @@ impl Media {
         for (offset, source) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
             let id = PageId(page.0 + offset as u32);
             let kept = keep_bytes.saturating_sub(offset * PAGE_BYTES).min(PAGE_BYTES);
+            self.faults.unreadable.remove(&id);
             let before = self.pages[id.0 as usize].take();
             let mut after = before.clone().unwrap_or_else(blank);
             after[..kept].copy_from_slice(&source[..kept]);
@@ -562,7 +580,7 @@ impl Media {
         self.session += 1;
         self.pacing.next_due = None;
         self.lying = self.lying.map(|_| 0);
-        let mut settled = std::collections::BTreeSet::new();
+        let mut settled = BTreeSet::new();
         for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
             if settled.contains(&entry.page) {
                 continue;

@@ -240,7 +240,9 @@ impl Drop for MemoryDevice {
 /// Lets the medium see one operation.
 fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result<(), FlashError> {
     let struck = media.faults.single.strike(op.work.kind());
-    if let Some(Fault::Fail { .. }) = struck {
+    let is_unreadable = matches!(op.work, PendingOp::Read(extent)
+        if media.faults.strike_pages(first_page(extent, pages_per_block), extent.pages));
+    if is_unreadable || matches!(struck, Some(Fault::Fail { .. })) {
         return Err(FlashError::Medium {
             operation: op.work.kind().name(),
             source: io::Error::other("an injected fault"),

@@ -167,8 +167,8 @@ fn corrupt(page: PageId, reason: &'static str) -> StoreError {
     StoreError::Corrupt { page: page.0, reason }
 }
 
-/// Reads pages, each by itself where many together cannot be read. A page that cannot be read is
-/// left out: that it is missing is noticed where it matters.
+/// Reads pages. One that cannot be read, in so many tries, is left out: that it is missing is noticed
+/// where it matters.
 fn read_pages(
     device: &mut dyn FlashDevice,
     mut jobs: VecDeque<PageRange>,

@@ -2,7 +2,12 @@
 //!
 //! ```text
 //!   jobs ─► up to `depth` reads in flight ─► take, in any order ─► their buffers again
+//!    ▲                  │
+//!    └─ page by page ◄──┘ those of several pages that failed
 //! ```
+//!
+//! A read of several pages that fails says nothing of any of them: a page that cannot be read would
+//! make its neighbours look lost. So they are read again one by one.
 //!
 //! What it deliberately does not do: share the device. Nobody else asks it for anything meanwhile.
 //!
@@ -62,6 +67,12 @@ impl BulkRead {
         Ok(())
     }
 
+    /// The pages of a read that failed become jobs of their own, the next ones.
+    fn read_one_by_one(&mut self, (first, pages): PageRange) {
+        debug_assert!(pages > 1, "a page by itself is read once");
+        (0..pages).rev().for_each(|offset| self.jobs.push_front((PageId(first.0 + offset), 1)));
+    }
+
     /// The job of a completion.
     fn arrived(&mut self, token: Token) -> Option<PageRange> {
         let (purpose, slot) = Purpose::of(token)?;
@@ -73,8 +84,9 @@ impl BulkRead {
     }
 }
 
-/// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives. How many
-/// bytes were read; the first error of `take` ends it.
+/// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives, and page by
+/// page where those of a job could not be read together: only a page that cannot be read by itself
+/// is told as failed. How many bytes were read; the first error of `take` ends it.
 pub(crate) fn read_all(
     device: &mut dyn FlashDevice,
     jobs: VecDeque<PageRange>,
@@ -87,6 +99,9 @@ pub(crate) fn read_all(
     let mut bytes = 0;
     let mut failure = Ok(());
     loop {
+        if failure.is_err() {
+            bulk.jobs.clear();
+        }
         bulk.submit(device)?;
         if bulk.running.iter().all(Option::is_none) {
             return failure.map(|()| bytes);
@@ -97,11 +112,10 @@ pub(crate) fn read_all(
         for FlashCompletion { token, result, buffer } in completions.drain(..) {
             let (Some(job), Some(buffer)) = (bulk.arrived(token), buffer) else { continue };
             bytes += buffer.len() as u64;
-            if failure.is_ok() {
+            if result.is_err() && job.1 > 1 {
+                bulk.read_one_by_one(job);
+            } else if failure.is_ok() {
                 failure = take(job, result, &buffer);
-                if failure.is_err() {
-                    bulk.jobs.clear();
-                }
             }
             bulk.idle.push(buffer);
         }
@@ -137,7 +151,7 @@ pub(crate) fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use timestone_flash::BlockId;
+    use timestone_flash::{BlockId, MemoryConfig, MemoryMedia};
 
     use super::super::volume::tests::{run_until_idle, volume};
     use super::super::writer::StreamId;
@@ -169,6 +183,31 @@ mod tests {
             taken.sort_unstable();
             assert!(taken.iter().eq(&wanted), "depth {depth}");
             assert_eq!(bytes.ok(), Some(2 * PAGE_BYTES as u64 * wanted.len() as u64));
+        }
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_is_told_alone() {
+        let media = MemoryMedia::new(MemoryConfig::default());
+        let pages = media.open().geometry().pages_per_block;
+        (0..pages).for_each(|page| media.set_page(PageId(page), &[7; PAGE_BYTES]));
+        media.fail_reads_of([PageId(3), PageId(9)]);
+        for depth in [1, 16] {
+            let (mut read, mut failed) = (Vec::new(), Vec::new());
+            let jobs = [(PageId(0), 8), (PageId(8), 2), (PageId(10), 6)];
+            let result = read_all(&mut media.open(), jobs.into(), depth, |job, result, bytes| {
+                let (first, pages) = job;
+                assert_eq!(bytes.len(), pages as usize * PAGE_BYTES);
+                assert!(result.is_err() || bytes.iter().all(|&byte| byte == 7));
+                let of = if result.is_ok() { &mut read } else { &mut failed };
+                of.extend(first.0..first.0 + pages);
+                Ok(())
+            });
+            assert!(result.is_ok());
+            read.sort_unstable();
+            assert!(read.iter().copied().eq((0..16).filter(|&page| page != 3 && page != 9)));
+            failed.sort_unstable();
+            assert_eq!(failed, [3, 9], "depth {depth}");
         }
     }
 

@@ -72,6 +72,9 @@ enum FirstPage {
     Page(PageKind),
 }
 
+/// Blocks of checkpoints by number, with their first page's place.
+type Candidates = BTreeMap<u64, Vec<(u32, BlockId)>>;
+
 struct Recovery {
     config: MftlConfig,
     seed: Option<HashSeed>,
@@ -150,13 +153,12 @@ pub(super) fn open(
 }
 
 impl Recovery {
-    /// Looks at the first pages of every block. Returns the blocks of checkpoints by number, with
-    /// their first page's place.
+    /// Looks at the first pages of every block. Returns the blocks of checkpoints.
     fn probe(
         &mut self,
         device: &mut dyn FlashDevice,
-    ) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
-        let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
+    ) -> Result<Candidates, StoreError> {
+        let mut candidates = Candidates::new();
         let geometry = self.geometry;
         let probed = PROBED_PAGES.min(geometry.pages_per_block);
         let jobs = (0..geometry.blocks)
@@ -164,54 +166,33 @@ impl Recovery {
             .filter(|&block| device.programmed(block) != Some(0))
             .map(|block| (geometry.page(block, 0), probed))
             .collect();
-        let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
-            let block = geometry.block_of(page);
-            let at = block.0 as usize;
-            let (bytes, behind) = bytes.split_at(PAGE_BYTES);
-            self.first[at] = match (result, PageHeader::read(bytes)) {
-                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
-                (Err(_), _) | (_, None) => FirstPage::Damaged,
-                (_, Some(Err(found))) => {
-                    return Err(StoreError::Format { found, expected: layout::FORMAT });
+        let mut behind: Vec<PageHeader> = Vec::new();
+        let read = read_all(device, jobs, PROBE_DEPTH, |(first, _), result, bytes| {
+            for (offset, bytes) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
+                let page = PageId(first.0 + offset as u32);
+                let bytes = result.is_ok().then_some(bytes);
+                if geometry.index_of(page) == 0 {
+                    self.probe_first(page, bytes, &mut candidates)?;
+                } else if let Some(Ok(header)) = bytes.and_then(PageHeader::read)
+                    && header.page == page
+                    && header.store == self.config.store_id
+                {
+                    behind.push(header);
                 }
-                (_, Some(Ok(header))) => {
-                    if header.store != self.config.store_id {
-                        return Err(StoreError::ForeignStore {
-                            found: header.store,
-                            expected: self.config.store_id,
-                        });
-                    }
-                    self.seed = Some(HashSeed(header.seed));
-                    self.sequence = self.sequence.max(header.sequence);
-                    if header.page != page {
-                        FirstPage::Damaged
-                    } else if header.generation < self.generations[at] {
-                        FirstPage::Empty
-                    } else {
-                        self.generations[at] = header.generation;
-                        if header.kind == PageKind::Checkpoint
-                            && let Some((number, place, _, _)) =
-                                layout::read_checkpoint_page(bytes, header.count)
-                        {
-                            candidates.entry(number).or_default().push((place, block));
-                        }
-                        FirstPage::Page(header.kind)
-                    }
-                }
-            };
+            }
+            Ok(())
+        })?;
+        for header in behind {
             // A power cut may have kept that one by chance; or the first page is damaged.
+            let at = geometry.block_of(header.page).0 as usize;
             if self.first[at] == FirstPage::Empty
-                && let Some(Ok(header)) = PageHeader::read(behind)
-                && header.store == self.config.store_id
-                && header.page.0 == page.0 + 1
                 && header.generation >= self.generations[at]
                 && !is_planted!(BelievesEmptyPages)
             {
                 self.generations[at] = header.generation;
                 self.first[at] = FirstPage::Damaged;
             }
-            Ok(())
-        })?;
+        }
         self.report.read_bytes += read;
         debug_assert!(
             candidates.values().map(Vec::len).sum::<usize>() <= self.first.len(),
@@ -220,11 +201,59 @@ impl Recovery {
         Ok(candidates)
     }
 
+    /// Notes what the first page of a block shows, `None` where it was not read.
+    fn probe_first(
+        &mut self,
+        page: PageId,
+        bytes: Option<&[u8]>,
+        candidates: &mut Candidates,
+    ) -> Result<(), StoreError> {
+        let block = self.geometry.block_of(page);
+        let at = block.0 as usize;
+        debug_assert_eq!(self.geometry.index_of(page), 0, "a first page");
+        let Some(bytes) = bytes else {
+            self.first[at] = FirstPage::Damaged;
+            return Ok(());
+        };
+        self.first[at] = match PageHeader::read(bytes) {
+            None if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
+            None => FirstPage::Damaged,
+            Some(Err(found)) => {
+                return Err(StoreError::Format { found, expected: layout::FORMAT });
+            }
+            Some(Ok(header)) => {
+                if header.store != self.config.store_id {
+                    return Err(StoreError::ForeignStore {
+                        found: header.store,
+                        expected: self.config.store_id,
+                    });
+                }
+                self.seed = Some(HashSeed(header.seed));
+                self.sequence = self.sequence.max(header.sequence);
+                if header.page != page {
+                    FirstPage::Damaged
+                } else if header.generation < self.generations[at] {
+                    FirstPage::Empty
+                } else {
+                    self.generations[at] = header.generation;
+                    if header.kind == PageKind::Checkpoint
+                        && let Some((number, place, _, _)) =
+                            layout::read_checkpoint_page(bytes, header.count)
+                    {
+                        candidates.entry(number).or_default().push((place, block));
+                    }
+                    FirstPage::Page(header.kind)
+                }
+            }
+        };
+        Ok(())
+    }
+
     /// Loads the newest checkpoint that is whole.
     fn load_checkpoint(
         &mut self,
         device: &mut dyn FlashDevice,
-        candidates: &BTreeMap<u64, Vec<(u32, BlockId)>>,
+        candidates: &Candidates,
     ) -> Result<(Content, Vec<BlockId>), StoreError> {
         for (&number, blocks) in candidates.iter().rev() {
             debug_assert!(

@@ -271,67 +271,88 @@ fn there_after_churn(
     there(&mut open(media, config()).0, keys, time.unwrap_or(20))
 }
 
-/// A device that fails to read a block when it is opened may read it the next time.
-#[test]
-fn a_block_whose_reads_all_failed_once_is_not_erased() {
-    let media = media(8, 40);
+/// A medium with so many keys, put in blocks of so many pages.
+fn with_keys(pages_per_block: u32, blocks: u32, keys: u64) -> MemoryMedia {
+    let media = media(pages_per_block, blocks);
     let (mut driver, _) = open(&media, config());
-    for n in 0..100u64 {
-        driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
-    }
+    (0..keys).for_each(|n| driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]));
     driver.sync();
-    drop(driver);
+    media
+}
+
+/// A device that fails to read a block when it is opened, or all of it but its first page, may read it the
+/// next time.
+#[test]
+fn a_block_that_could_not_be_read_once_is_not_erased() {
+    let whole = with_keys(8, 40, 100);
     let mut missing = 0;
-    for (probe, scan) in (1..=12u32).flat_map(|probe| (41..=46).map(move |scan| (probe, scan))) {
-        let (probe, deletes) = (probe.div_ceil(2), probe % 2 == 0);
-        let media = media.copy();
-        media.inject(Fault::Fail { kind: OpKind::Read, nth: probe });
-        media.inject(Fault::Fail { kind: OpKind::Read, nth: scan });
+    for (block, from) in (0..40).flat_map(|block| [(block, 0), (block, 1)]) {
+        for deletes in [false, true] {
+            let media = whole.copy();
+            media.fail_reads_of((block * 8 + from..block * 8 + 8).map(PageId));
+            let (mut driver, report) = open(&media, config());
+            let there_now = there(&mut driver, 100, 20);
+            media.clear_faults();
+            if there_now == 100 {
+                continue;
+            }
+            missing += 1;
+            assert!(report.met_damage(), "{report:?}");
+            let (puts, time) = if deletes { (3000, Some(1 << 20)) } else { (600, None) };
+            let found = there_after_churn(driver, &media, 100, (deletes, puts), time);
+            assert_eq!(
+                found,
+                if deletes { 0 } else { 100 },
+                "block {block} from page {from} on, deletes: {deletes}"
+            );
+        }
+    }
+    assert!(missing > 4, "{missing} blocks with something were unreadable");
+}
+
+/// The same of a part of a block.
+#[test]
+fn what_could_not_be_read_of_a_block_once_is_there_at_the_next_start() {
+    let (whole, keys) = (with_keys(128, 20, 2500), 2500);
+    let mut missing = 0;
+    for (block, deletes) in (0..20).flat_map(|block| [(block, false), (block, true)]) {
+        let media = whole.copy();
+        media.fail_reads_of((block * 128 + 64..block * 128 + 128).map(PageId));
         let (mut driver, report) = open(&media, config());
+        let there_now = there(&mut driver, keys, 20);
         media.clear_faults();
-        if there(&mut driver, 100, 20) == 100 {
+        if there_now == keys {
             continue;
         }
         missing += 1;
         assert!(report.met_damage(), "{report:?}");
-        let (puts, time) = if deletes { (3000, Some(1 << 20)) } else { (600, None) };
-        let found = there_after_churn(driver, &media, 100, (deletes, puts), time);
-        assert_eq!(
-            found,
-            if deletes { 0 } else { 100 },
-            "reads {probe} and {scan}, deletes: {deletes}"
-        );
-    }
-    assert!(missing > 0, "no block was unreadable");
-}
-
-/// The same of a part of a block: the last pages of large blocks are read by themselves.
-#[test]
-fn what_could_not_be_read_of_a_block_once_is_there_at_the_next_start() {
-    let media = media(128, 20);
-    let (mut driver, _) = open(&media, config());
-    let keys = 2500u64;
-    (0..keys).for_each(|n| driver.put(&n.to_be_bytes(), 10, &[b'v'; 450]));
-    driver.sync();
-    drop(driver);
-    let mut missing = 0;
-    for (nth, deletes) in (20..=40u32).flat_map(|nth| [(nth, false), (nth, true)]) {
-        let media = media.copy();
-        media.inject(Fault::Fail { kind: OpKind::Read, nth });
-        let (driver, report) = open(&media, config());
-        media.clear_faults();
-        if !report.met_damage() {
-            continue;
-        }
-        missing += 1;
         let found = there_after_churn(driver, &media, keys, (deletes, 15_000), Some(1 << 20));
         assert_eq!(
             found,
             if deletes { 0 } else { keys },
-            "read {nth} failed once, deletes: {deletes}"
+            "the second half of block {block} failed once, deletes: {deletes}"
         );
     }
-    assert!(missing > 4, "{missing} reads of the scan failed");
+    assert!(missing > 4, "{missing} halves of blocks failed");
+}
+
+/// Many pages are read at once.
+#[test]
+fn a_page_that_cannot_be_read_costs_no_other_page() {
+    let media = with_keys(128, 20, 2500);
+    let on_page =
+        |page: PageId| media.page(page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0));
+    let mut unread = 0;
+    for page in (0..20 * 128).step_by(37).map(PageId).filter(|&page| on_page(page)) {
+        media.fail_reads_of([page]);
+        let (mut driver, report) = open(&media, config());
+        assert_eq!(report.corrupt_pages + report.unreadable_tails, 1, "{page}: {report:?}");
+        let found = there(&mut driver, 2500, 20);
+        assert!((2490..2500).contains(&found), "{page}: {found} of 2500 keys");
+        media.clear_faults();
+        unread += 1;
+    }
+    assert!(unread > 4, "{unread} pages");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! goes at any operation.
 
 use proptest::prelude::*;
-use timestone_flash::{Fault, MemoryMedia, OpKind, PAGE_BYTES, PageId, Unsettled};
+use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{
     Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, SkimpyFactory,
@@ -191,12 +191,12 @@ pub(crate) fn open_with(
     (Driver::new(store), report)
 }
 
-/// A device that fails to read a block when it is opened may read it the next time. It reads first pages, then
-/// blocks of which these tell nothing, then all that are in use.
+/// A device that fails to read a block when it is opened, or all of it but its first page, may read it the
+/// next time.
 #[test]
-fn a_block_whose_reads_all_failed_once_is_not_erased() {
-    let media = media(8, 30);
-    let mut driver = open_with(&media, frugal(config())).0;
+fn a_block_that_could_not_be_read_once_is_not_erased() {
+    let whole = media(8, 30);
+    let mut driver = open_with(&whole, frugal(config())).0;
     fill(&mut driver, 60);
     drop(driver);
     // What is led there is told so, until it can be read.
@@ -207,14 +207,10 @@ fn a_block_whose_reads_all_failed_once_is_not_erased() {
     let found =
         |driver: &mut Driver<Skimpy>| (0..60u64).filter(|&n| is_there(driver, n, 20)).count();
     let mut missing = 0;
-    let reads = (1..=8u32).flat_map(|first| (29..=33).map(move |block| (first, block)));
-    for (first, block) in reads {
-        let (first, deletes) = (first.div_ceil(2), first % 2 == 0);
-        for scan in 50..66 {
-            let media = media.copy();
-            for nth in [first, block, scan] {
-                media.inject(Fault::Fail { kind: OpKind::Read, nth });
-            }
+    for (block, from) in (0..30).flat_map(|block| [(block, 0), (block, 1)]) {
+        for deletes in [false, true] {
+            let media = whole.copy();
+            media.fail_reads_of((block * 8 + from..block * 8 + 8).map(PageId));
             let (mut driver, report) = open_with(&media, frugal(config()));
             media.clear_faults();
             if found(&mut driver) == 60 {
@@ -235,15 +231,37 @@ fn a_block_whose_reads_all_failed_once_is_not_erased() {
             driver.sync();
             drop(driver);
             let mut driver = open_with(&media, frugal(config())).0;
-            if deletes {
-                let back = (0..60u64).filter(|&n| is_there(&mut driver, n, time)).count();
-                assert_eq!(back, 0, "deleted keys are back: reads {first}, {block} and {scan}");
-            } else {
-                assert_eq!(found(&mut driver), 60, "reads {first}, {block} and {scan}");
-            }
+            let there = (0..60u64).filter(|&n| is_there(&mut driver, n, if deletes { time } else { 20 }));
+            assert_eq!(
+                there.count(),
+                if deletes { 0 } else { 60 },
+                "block {block} from page {from} on, deletes: {deletes}"
+            );
         }
     }
-    assert!(missing > 0, "no block was unreadable");
+    assert!(missing > 4, "{missing} blocks with something were unreadable");
+}
+
+/// Many pages are read at once.
+#[test]
+fn a_page_that_cannot_be_read_costs_no_other_page() {
+    let media = media(128, 8);
+    let mut driver = open_with(&media, frugal(config())).0;
+    fill(&mut driver, 1000);
+    drop(driver);
+    let used = (0..8 * 128).map(PageId).filter(|&page| {
+        media.page(page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
+    });
+    let mut unread = 0;
+    for page in used.step_by(23) {
+        media.fail_reads_of([page]);
+        let (_, report) = open_with(&media, frugal(config()));
+        assert_eq!(report.corrupt_pages + report.unreadable_tails, 1, "{page}: {report:?}");
+        assert!((990..1000).contains(&report.scanned_records), "{page}: {report:?}");
+        media.clear_faults();
+        unread += 1;
+    }
+    assert!(unread > 4, "{unread} pages");
 }
 
 fn fill(driver: &mut Driver<Skimpy>, keys: u64) {
