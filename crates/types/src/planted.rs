@@ -219,6 +219,8 @@ pub enum Bug {
     LeavesNodes,
     /// A head that a large value has left in another block counts as none.
     ForgetsOldHeads,
+    /// What a peer does not read stays in pooled buffers, however short it is.
+    KeepsPooledBuffers,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
     /// The translation layer erases what it has moved before its journal says where to.

@@ -1,5 +1,12 @@
 //! What is to be written to one connection, and what waits for the peers of all of a stage.
 //!
+//! ```text
+//!   queue ─► buffers ─► write ─┬─ all of it: the buffers go back to the pool
+//!                              └─ blocked: what is short moves into buffers of its size
+//! ```
+//! A pooled buffer is as large as the largest answer that it once held. While its answer is on its way
+//! that does not matter; of a peer that reads nothing there would be one for each turn.
+//!
 //! Invariants: `unwritten` is the sum of what is left in `buffers`, `memory` that of their
 //! capacities: buffers stay whole until their last byte is written; an idle connection holds none.
 
@@ -9,7 +16,7 @@ use std::io::{self, IoSlice, Write};
 use timestone_types::Timestamp;
 
 use super::socket::SocketState;
-use crate::limits::{POOL_LARGEST, WRITE_SLICES, WRITTEN_REPORT_BYTES};
+use crate::limits::{FRAME_BATCH_BYTES, POOL_LARGEST, WRITE_SLICES, WRITTEN_REPORT_BYTES};
 use crate::{FrameBatchPool, Tally};
 
 /// What became of writing.
@@ -53,6 +60,8 @@ pub(in crate::net) struct OutputQueue {
     unwritten: usize,
     /// Memory of `buffers`, in bytes.
     memory: usize,
+    /// How many of `buffers`, from the front, are not larger than they must be.
+    fitted: usize,
     /// What is counted of it.
     counted: u64,
     /// Since when the peer has taken nothing of what is queued.
@@ -72,6 +81,7 @@ impl OutputQueue {
             written: 0,
             unwritten: 0,
             memory: 0,
+            fitted: 0,
             counted: 0,
             untaken_since: now,
             unreported: 0,
@@ -133,6 +143,9 @@ impl OutputQueue {
             WriteResult::Blocked
         };
         all.bytes -= (before - self.unwritten) as u64;
+        if matches!(written, WriteResult::Blocked) {
+            self.fit(pool);
+        }
         let left = if counts_bytes_only() { self.unwritten } else { self.memory };
         self.count(left as u64, all);
         written
@@ -186,6 +199,22 @@ impl OutputQueue {
         WriteResult::All
     }
 
+    /// What waits for its peer moves out of pooled buffers that are much larger than it. Room for a
+    /// fresh batch is left: what is short is appended there.
+    fn fit(&mut self, pool: &mut FrameBatchPool) {
+        for buffer in self.buffers.iter_mut().skip(self.fitted) {
+            let (capacity, wanted) = (buffer.capacity(), buffer.len().max(FRAME_BATCH_BYTES));
+            if capacity <= POOL_LARGEST && capacity > 2 * wanted && !keeps_pooled_buffers() {
+                let mut fitting = Vec::with_capacity(wanted);
+                fitting.extend_from_slice(buffer);
+                self.memory = self.memory - capacity + fitting.capacity();
+                pool.give(std::mem::replace(buffer, fitting));
+            }
+        }
+        self.fitted = self.buffers.len();
+        debug_assert_eq!(self.memory, self.buffers.iter().map(Vec::capacity).sum::<usize>());
+    }
+
     /// Drops `bytes` written bytes from the queue.
     fn took(&mut self, bytes: usize, pool: &mut FrameBatchPool) {
         self.unwritten -= bytes;
@@ -197,6 +226,7 @@ impl OutputQueue {
             self.written -= first.len();
             if let Some(buffer) = self.buffers.pop_front() {
                 self.memory -= buffer.capacity();
+                self.fitted = self.fitted.saturating_sub(1);
                 pool.give(buffer);
             }
         }
@@ -222,8 +252,14 @@ impl OutputQueue {
         self.buffers.drain(..).for_each(|buffer| pool.give(buffer));
         self.unwritten = 0;
         self.memory = 0;
+        self.fitted = 0;
         self.written = 0;
     }
+}
+
+/// Whether what waits stays in the buffers that it came in.
+fn keeps_pooled_buffers() -> bool {
+    timestone_types::is_planted!(KeepsPooledBuffers)
 }
 
 /// Whether what waits counts with the bytes that are not written, and not with the buffers that
@@ -336,26 +372,69 @@ mod tests {
         assert!(counted < LONG as u64, "{counted} bytes are counted");
     }
 
+    /// Bytes of memory of the answers that a peer does not read: one of `bytes` bytes in each turn, in a
+    /// pooled buffer.
+    fn held_for(bytes: usize, turns: usize) -> usize {
+        let mut all = QueuedOutput::new(Tally::new(&Arc::default(), MemoryUse::Output));
+        let mut pool = FrameBatchPool::new();
+        let mut connection = connected(Takes(10));
+        for turn in 0..turns {
+            let mut short = Vec::with_capacity(POOL_LARGEST);
+            short.resize(bytes, turn as u8);
+            connection.output.queue(short, &mut pool, &mut all);
+            assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), WriteResult::Blocked));
+        }
+        assert_eq!(connection.output.bytes(), bytes * turns - 10);
+        // What was copied is what was queued.
+        let mut queued = Vec::new();
+        connection.output.buffers.iter().for_each(|buffer| queued.extend_from_slice(buffer));
+        let turn_of = |at: usize| (at / bytes) as u8;
+        assert!(queued.iter().enumerate().all(|(at, &byte)| byte == turn_of(at)));
+        connection.output.memory
+    }
+
     #[test]
-    fn short_answers_that_stay_count_with_their_buffers() {
+    fn short_answers_to_a_peer_that_does_not_read_hold_buffers_of_their_size() {
+        assert!(held_for(3000, 200) <= 200 * FRAME_BATCH_BYTES);
+        assert!(held_for(100_000, 20) <= 20 * 100_000);
+        // Short ones share a buffer.
+        assert!(held_for(500, 80) <= 10 * 2 * FRAME_BATCH_BYTES);
+        // A buffer that is half full is not worth a copy.
+        assert_eq!(held_for(POOL_LARGEST / 2, 1), POOL_LARGEST);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn pooled_buffers_that_are_kept_for_a_peer_that_does_not_read_are_noticed() {
+        let bug = timestone_types::planted::Bug::KeepsPooledBuffers;
+        let held = timestone_types::planted::with(bug, || held_for(3000, 200));
+        assert!(held > 200 * FRAME_BATCH_BYTES, "{held} bytes");
+    }
+
+    #[test]
+    fn answers_that_stay_count_with_their_buffers() {
         let memory = Arc::new(Memory::default());
         let mut all = QueuedOutput::new(Tally::new(&memory, MemoryUse::Output));
         let mut pool = FrameBatchPool::new();
         let mut connection = connected(Takes(10));
-        let mut short = Vec::with_capacity(POOL_LARGEST);
-        short.extend_from_slice(b"twenty bytes in all.");
-        connection.output.queue(short, &mut pool, &mut all);
+        let mut half = Vec::with_capacity(POOL_LARGEST);
+        let bytes = POOL_LARGEST as u64 / 2;
+        half.resize(POOL_LARGEST / 2, b'x');
+        connection.output.queue(half, &mut pool, &mut all);
         assert_eq!(
             memory.used(MemoryUse::Output),
-            0,
-            "what may be written in this turn is told to nobody yet"
+            bytes,
+            "what may be written in this turn counts with its bytes"
         );
         assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), WriteResult::Blocked));
-        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (10, POOL_LARGEST as u64));
+        assert_eq!(
+            (all.bytes(), memory.used(MemoryUse::Output)),
+            (bytes - 10, POOL_LARGEST as u64)
+        );
         // It is appended: the buffer has room.
         connection.output.queue(b"more".to_vec(), &mut pool, &mut all);
         connection.write(&mut pool, &mut 0, &mut all);
-        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (14, POOL_LARGEST as u64));
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (bytes - 6, POOL_LARGEST as u64));
         connection.release(&mut pool, &mut all);
         assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (0, 0));
     }
