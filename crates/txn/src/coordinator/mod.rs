@@ -149,11 +149,12 @@ impl Coordinator {
         self.shards.as_slice()
     }
 
-    /// Whether a participant needs nothing more of this transaction: it has made the decision
-    /// durable, or has refused for good.
-    #[must_use]
-    pub fn has_acknowledged(&self, shard: ShardId) -> bool {
-        self.shards.position(shard).is_some_and(|index| self.members[index].acked)
+    /// All participants, and whether each needs nothing more of this transaction: it has made the
+    /// decision durable, or has refused for good.
+    pub fn acknowledgements(&self) -> impl Iterator<Item = (ShardId, bool)> {
+        debug_assert!(self.members.len() == self.participants().len(), "each has its member");
+        let members = self.members.iter().map(|member| member.acked);
+        self.participants().iter().copied().zip(members)
     }
 
     /// What was decided.

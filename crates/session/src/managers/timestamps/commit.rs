@@ -101,9 +101,8 @@ impl<C: Cache> Timestamps<C> {
 
     fn start_commit(&mut self, context: &mut Context, index: u32, kind: CommitKind) {
         let id = context.next_id();
+        self.txns.is_committing(index);
         let txn = self.txns.at_mut(index);
-        assert!(txn.is_open() && !txn.commit.is_owing, "a transaction commits once");
-        txn.phase = Phase::Committing;
         txn.commit.id = id;
         txn.commit.is_owing = true;
         let mut participants = mem::take(&mut txn.commit.participants);
@@ -111,12 +110,12 @@ impl<C: Cache> Timestamps<C> {
             context.shards().filter(|&shard| !txn.ranges.is_empty() && context.has(shard));
         for shard in txn.keys.shards().chain(of_ranges) {
             let shard = context.id_of(shard);
-            if !participants.contains(&shard) {
-                participants.push(shard);
+            if let Err(place) = participants.binary_search(&shard) {
+                participants.insert(place, shard);
             }
         }
         assert!(!participants.is_empty(), "{id} has no participants");
-        participants.sort_unstable();
+        debug_assert!(participants.is_sorted_by(|one, other| one < other), "each once");
         let now = context.now();
         let deadline = context.deadline(txn.options.deadline);
         // Not behind what was acknowledged to anybody before.

@@ -22,6 +22,7 @@
 mod commit;
 mod frames;
 mod keys;
+mod open;
 mod ranges;
 mod reads;
 mod record;
@@ -106,6 +107,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         };
         txn.open(session, options, begin, (now, context.watermark()));
+        self.txns.has_begun(session, slot.index);
         self.txns.assert_one(slot.index);
         Ok(TxnHandle { index: slot.index, generation: slot.generation })
     }
@@ -347,13 +349,7 @@ impl<C: Cache> Manager for Timestamps<C> {
     }
 
     fn close_session(&mut self, context: &mut Context, session: SlabKey) {
-        for index in 0..self.txns.slots() {
-            let txn = self.txns.key(index).and_then(|txn| self.txns.get(txn));
-            if txn.is_some_and(|txn| txn.session == Some(session) && txn.is_open()) {
-                self.txns.close(context, index, None);
-            }
-            self.txns.assert_one(index);
-        }
+        self.txns.close_session(context, session);
     }
 
     fn end_snapshots(&mut self, context: &mut Context) {
@@ -387,6 +383,7 @@ impl<C: Cache> Manager for Timestamps<C> {
             return;
         }
         self.txns.assert_sound();
+        self.txns.assert_lists_sound();
         for (_, txn) in self.txns.iter() {
             txn.assert_sound();
             txn.assert_reads_sound();
@@ -412,10 +409,11 @@ impl<C: Cache> Timestamps<C> {
 /// acknowledged yet. Its outcome is kept by every participant until all have acknowledged it.
 fn hold_participants(context: &Context, txn: &Txn, reports: &mut Reports) {
     debug_assert!(!txn.commit.participants.is_empty(), "{} owes nobody", txn.commit.id);
-    for &participant in &txn.commit.participants {
+    debug_assert_eq!(txn.commit.coordinator.participants(), txn.commit.participants);
+    for (participant, has_acknowledged) in txn.commit.coordinator.acknowledgements() {
         let Some(shard) = context.index_of(participant) else { continue };
         reports.owe(shard, txn.commit.id);
-        if !txn.commit.coordinator.has_acknowledged(participant) {
+        if !has_acknowledged {
             reports.hold(shard, txn.begin);
         }
     }

@@ -4,12 +4,14 @@
 //!   taken ──► open ──► closed ─┬─► released, when nobody waits for its result
 //!               └──► committing ──► told ─┘   and no participant is owed anything
 //! ```
-//! Invariant: a slot is released when its transaction is over, and not before.
+//! Invariants: a slot is released when its transaction is over, and not before; the open ones of a
+//! session are in its list.
 
 use core::ops::{Deref, DerefMut};
 
 use timestone_types::{AbortKind, AbortReason, Timestamp, is_planted};
 
+use super::open::OpenTxns;
 use super::record::{Ending, Phase, Txn, TxnResult};
 use crate::engine::context::Context;
 use crate::engine::replies::Fault;
@@ -19,7 +21,7 @@ use crate::{SessionError, TxnHandle, limits};
 
 /// See the module's description. Reads under way are in `reads.rs`.
 #[derive(Debug)]
-pub(super) struct Txns(Slab<Txn>);
+pub(super) struct Txns(Slab<Txn>, OpenTxns);
 
 impl Deref for Txns {
     type Target = Slab<Txn>;
@@ -39,7 +41,39 @@ impl DerefMut for Txns {
 
 impl Txns {
     pub(super) const fn new() -> Self {
-        Self(Slab::new(limits::MAX_TRANSACTIONS))
+        Self(Slab::new(limits::MAX_TRANSACTIONS), OpenTxns::new())
+    }
+
+    /// The lists agree with the transactions. Walks all slots.
+    pub(super) fn assert_lists_sound(&self) {
+        let open = || self.0.iter().filter(|(_, txn)| txn.is_open());
+        let is_listed = |(index, txn): (u32, &Txn)| {
+            txn.session.is_some_and(|session| self.1.has(session.index, index))
+        };
+        assert!(open().all(is_listed), "an open transaction is not in its session's list");
+        assert_eq!(open().count(), self.1.count(), "what is not open is in a list");
+    }
+
+    /// The transaction in a slot has begun.
+    pub(super) fn has_begun(&mut self, session: SlabKey, index: u32) {
+        debug_assert!(self.0.at(index).is_open() && self.0.at(index).session == Some(session));
+        self.1.opened(session.index, index);
+    }
+
+    /// The transaction in a slot asks for its commit.
+    pub(super) fn is_committing(&mut self, index: u32) {
+        let txn = self.0.at_mut(index);
+        assert!(txn.is_open() && !txn.commit.is_owing, "a transaction commits once");
+        txn.phase = Phase::Committing;
+        self.1.ended(index);
+    }
+
+    /// Ends the open transactions of a session.
+    pub(super) fn close_session(&mut self, context: &mut Context, session: SlabKey) {
+        while let Some(index) = self.1.last_of(session.index) {
+            assert_eq!(self.0.at(index).session, Some(session), "an earlier session left it open");
+            self.close(context, index, None);
+        }
     }
 
     /// The invariants of the transaction in a slot, when it is taken.
@@ -86,6 +120,7 @@ impl Txns {
         let txn = self.0.at_mut(index);
         assert!(txn.is_open(), "only an open transaction is closed");
         assert!(!txn.commit.is_owing, "an open transaction owes nothing");
+        self.1.ended(index);
         txn.phase = Phase::Closed;
         txn.result = result;
         match (result, txn.op) {
@@ -152,6 +187,10 @@ impl Txns {
         assert!(!txn.commit.is_owing, "some participant is owed something");
         txn.keys.close();
         txn.ranges.clear();
+        if txn.is_open() {
+            // It was committed without asking anybody.
+            self.1.ended(index);
+        }
         self.0.release(index);
     }
 }
