@@ -33,7 +33,7 @@ struct Keeper {
     is_up: bool,
     outbox: Vec<u8>,
     is_dirty: bool,
-    /// When the first read was sent since something came from there.
+    /// When the first question was sent since something came from there.
     asked: Option<Timestamp>,
     /// The read whose answer is waited for to see how long it takes, and when it was sent.
     watched: Option<(u64, Timestamp)>,
@@ -225,9 +225,13 @@ impl Shards {
         &mut keeper.outbox
     }
 
-    /// Asks the backups of a shard up to where they answer, where that is wanted and not known.
-    pub(super) fn ask_closed(&mut self, now: Timestamp, of: ShardIndex) {
-        let (primary, route) = (self.server_of(of), self.route(of, number::NOBODY));
+    /// Asks the backups of a shard up to where they answer, where that is wanted and not known. Each
+    /// question has a number, so that a server which is no backup yet answers as well: one that says
+    /// nothing hangs. `pings` are those that were sent.
+    pub(super) fn ask_closed(&mut self, now: Timestamp, of: ShardIndex, pings: &mut u32) {
+        let primary = self.server_of(of);
+        let next = number::ping(pings.wrapping_add(1));
+        let route = self.route(of, next);
         let Self { backups: Backups { keepers, of_shard, .. }, closed, .. } = self;
         for &place in of_shard.get(of.index()).map_or(&[][..], Vec::as_slice) {
             let keeper = &mut keepers[usize::from(place)];
@@ -235,6 +239,8 @@ impl Shards {
             let is_asked = keeper.is_up && has_room && primary != Some(keeper.server);
             if is_asked && closed.is_due(now, of, keeper.server) {
                 frames::ping(route, &mut keeper.outbox);
+                *pings = pings.wrapping_add(1);
+                keeper.asked.get_or_insert(now);
                 keeper.is_dirty = true;
             }
         }
@@ -306,7 +312,8 @@ impl Shards {
         Some((keeper.server, &mut keeper.outbox))
     }
 
-    /// Since when a server has owed an answer to a read at a backup, with nothing from it meanwhile.
+    /// Since when a server has owed an answer to a read at a backup, or to how far one has come, with
+    /// nothing from it meanwhile.
     #[must_use]
     pub fn backup_asked_since(&self, server: ServerNumber) -> Option<Timestamp> {
         let keeper = self.backups.keepers.iter().find(|keeper| keeper.server == server)?;

@@ -427,6 +427,11 @@ impl Context {
         frames::ping(route, self.shards.append_to(of));
     }
 
+    /// Asks the backups of a shard how far they have come, where that is wanted and not known.
+    pub(super) fn ask_closed(&mut self, of: ShardIndex) {
+        self.shards.ask_closed(self.timing.now(), of, &mut self.pings);
+    }
+
     /// The manager has something to do at `due`, which may lie in the past: a deadline is whatever
     /// the application says.
     #[inline]

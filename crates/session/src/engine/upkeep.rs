@@ -182,7 +182,7 @@ impl<M: Manager> Engine<M> {
                 if !is_closing {
                     context.ask_clock(shard);
                     context.shards.suspect(now, shard);
-                    context.shards.ask_closed(now, shard);
+                    context.ask_closed(shard);
                 }
             }
         }

@@ -9,7 +9,7 @@ use timestone_session::{
 use timestone_types::{Epoch, Expiry, ShardId, Timestamp, Version};
 use timestone_wire::{
     ClosedIs, Envelope, ErrorCode, ErrorReply, Frame, Frames, GetAtBackup, Kind, Message as _,
-    Value,
+    RequestId, Value,
 };
 
 use crate::Requests as _;
@@ -421,4 +421,28 @@ fn backups_that_tell_nothing_are_asked_how_far_they_have_come_while_that_is_want
     world.pass(Duration::from_secs(4));
     let asked = asked_how_far(&mut world);
     assert!(asked <= 21, "nobody wants to know: {asked}");
+}
+
+/// A server that is asked nothing else owes an answer to that, too: who hangs is noticed.
+#[test]
+fn a_backup_that_is_only_asked_how_far_it_has_come_owes_an_answer() {
+    let mut world = world_with_a_backup();
+    asked_how_far(&mut world);
+    let session = world.session();
+    let owed = |world: &World| world.host.engine.shards().backup_asked_since(BACKUP);
+    let at = ago(&world, 150);
+    closed(&mut world, at);
+    assert_eq!(owed(&world), None);
+    snapshot(&mut world, session);
+    world.pass(Duration::from_secs(1));
+    let since = owed(&world).expect("it was asked");
+    assert!(world.now.since(since) >= Duration::from_millis(500), "since the first question");
+    let (_, outbox) = world.host.engine.shards_mut().next_dirty_backup().expect("questions");
+    let bytes = std::mem::take(outbox);
+    let asked = Frames::new(&bytes).map(Result::unwrap).next().expect("a question");
+    // One that is no backup yet refuses what has a number, and tells nothing.
+    assert_ne!(asked.envelope().request, RequestId::NONE);
+    let envelope = *asked.envelope();
+    refuse(&mut world, &envelope);
+    assert_eq!(owed(&world), None);
 }
