@@ -130,6 +130,9 @@ impl SingleWrites {
             request.write.returns_previous = write.return_previous;
             // When the core asks again, what was found before may be outdated.
             request.write.previous.known &= goes_on.wait.is_none();
+            if !timestone_types::is_planted!(WaitsAnew) {
+                request.write.wait = goes_on.wait.or(request.write.wait);
+            }
         }
         let with = (token, (key, latest), goes_on);
         let mut validated = Validated::Stepped;
@@ -441,7 +444,7 @@ impl SingleWrites {
             commit: write.commit,
             placed_by: write.placed_by(),
             single: true,
-            wait: goes_on.wait.unwrap_or(wait_of(write.wait)),
+            wait: goes_on.wait.or(request.write.wait).unwrap_or(wait_of(write.wait)),
             participants: &participants,
             reads: &[],
             ranges: &[],

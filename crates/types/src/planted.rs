@@ -219,6 +219,8 @@ pub enum Bug {
     LeavesNodes,
     /// A head that a large value has left in another block counts as none.
     ForgetsOldHeads,
+    /// A write that has waited for a promise, and then for a page, may wait for a promise again.
+    WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.
     KeepsPooledBuffers,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use timestone_seda::{Charge, Memory, MemoryUse, ReplyAddress};
 use timestone_store::ReadToken;
 use timestone_store::StoreError;
-use timestone_txn::participant::{ExpiryRule, Token};
+use timestone_txn::participant::{ExpiryRule, Token, Wait};
 use timestone_types::{Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, Verdict};
 
@@ -110,6 +110,9 @@ pub(crate) struct PendingWrite {
     pub(crate) previous: Previous,
     /// What is there could not be read.
     pub(crate) failed: Option<StoreError>,
+    /// How long it may wait, once the core has given it back with that: also when it waits for a page in
+    /// between.
+    pub(crate) wait: Option<Wait>,
     /// It is a write that was decided before.
     pub(crate) repeat: Option<Repeat>,
     /// The previous value, for writes that return it or compare with it.

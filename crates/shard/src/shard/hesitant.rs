@@ -576,6 +576,10 @@ mod tests {
 
         /// A prepare over two shards, for `millis` after the start.
         fn prepare(&mut self, number: u64, millis: u64) -> Option<wire::Kind> {
+            self.prepare_of(number, number, millis)
+        }
+
+        fn prepare_of(&mut self, number: u64, key: u64, millis: u64) -> Option<wire::Kind> {
             let participants = [SHARD, ShardId::new(1)];
             let head = PrepareHead {
                 txn: TxnId::new(CLIENT, Sequence::new(number)),
@@ -591,10 +595,36 @@ mod tests {
                     keyspace: SPACE,
                     kind: WriteKind::Put,
                     expires_at: Expiry::NEVER,
-                    key: &number.to_be_bytes(),
+                    key: &key.to_be_bytes(),
                     value: b"value",
                 });
                 writer.finish();
+            })
+        }
+
+        /// For how many milliseconds a write waits that may wait, and wants to know what was there.
+        fn waits(&mut self, number: u64, key: u64, millis: u64) -> Option<u64> {
+            let write = wire::Write {
+                txn: TxnId::new(CLIENT, Sequence::new(number)),
+                begin: START,
+                commit: START.saturating_add(Duration::from_millis(millis)),
+                keyspace: SPACE,
+                action: wire::WriteAction::Put,
+                condition: wire::Condition::IfPresent,
+                return_previous: false,
+                wait: true,
+                expires_at: Expiry::NEVER,
+                key: &key.to_be_bytes(),
+                value: b"value",
+            };
+            (0..1000).find(|&waited| {
+                self.driver.set_now(START.saturating_add(Duration::from_millis(waited)));
+                self.ask(|envelope, out| {
+                    if waited == 0 {
+                        write.encode(envelope, out);
+                    }
+                })
+                .is_some()
             })
         }
 
@@ -651,6 +681,31 @@ mod tests {
             assert_eq!(asked(&shard), 2, "room is asked for");
             assert_eq!(shard.faults.looked.load(Relaxed), looked, "nobody has looked");
         }
+    }
+
+    /// For how long a write waits whose key is promised to a transaction that nobody decides. What is there
+    /// has to be read each time.
+    fn waits_for_a_promise() -> Option<u64> {
+        let mut shard = Failing::new();
+        assert_eq!(shard.write(2), Some(wire::Kind::Written));
+        assert_eq!(shard.prepare_of(3, 2, 10), Some(wire::Kind::Vote));
+        shard.waits(4, 2, 20)
+    }
+
+    #[test]
+    fn a_write_that_has_waited_for_a_promise_waits_once() {
+        let millis = timestone_types::limits::PREPARED_WAIT.as_millis() as u64;
+        let waited = waits_for_a_promise().expect("it is answered");
+        assert!((millis..millis + 10).contains(&waited), "{waited} ms");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_write_that_waits_anew_after_a_page_is_noticed() {
+        let bug = timestone_types::planted::Bug::WaitsAnew;
+        let millis = timestone_types::limits::PREPARED_WAIT.as_millis() as u64;
+        let waited = timestone_types::planted::with(bug, waits_for_a_promise);
+        assert!(waited.is_none_or(|waited| waited >= 2 * millis), "{waited:?} ms");
     }
 
     #[test]
