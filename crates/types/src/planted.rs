@@ -223,6 +223,10 @@ pub enum Bug {
     WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.
     KeepsPooledBuffers,
+    /// Dead records that lie above a fence are not counted any more when it has been through.
+    ForgetsDeadAboveFence,
+    /// What a fence has hidden since it was met is counted down when its block is erased.
+    CountsHiddenDown,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
     /// The translation layer erases what it has moved before its journal says where to.

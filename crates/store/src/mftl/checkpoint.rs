@@ -180,6 +180,12 @@ impl Checkpointer {
         }
     }
 
+    /// Whether one is being written. Its watermark is that of its beginning: a restart by it may not
+    /// have passed a fence that goes through the index meanwhile.
+    pub(super) fn is_writing(&self) -> bool {
+        self.phase != CheckpointPhase::Idle
+    }
+
     /// Whether it waits for something to become durable.
     pub(super) fn waits(&self) -> bool {
         matches!(self.phase, CheckpointPhase::Barrier { .. } | CheckpointPhase::Ending { .. })

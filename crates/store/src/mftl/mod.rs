@@ -667,7 +667,8 @@ impl Upkeep for Mftl {
             }
             kit.volume.clean_blocks();
             collector.pump(self.writes.bytes, kit, spaces, reads);
-            if spaces.sweep(&mut kit.volume.blocks) {
+            let forgets_dead = !checkpointer.is_writing();
+            if spaces.sweep(&mut kit.volume.blocks, forgets_dead) {
                 collector.much_died();
             }
             spaces.tidy_orders();

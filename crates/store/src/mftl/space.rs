@@ -90,6 +90,11 @@ impl Space {
         self.order.as_ref().map_or(Ok(()), |order| order.check_whole(is_above))
     }
 
+    /// The fence up to which a key's entry has been swept.
+    pub(super) fn swept_for(&self, id: KeyId) -> Version {
+        if id.segment < self.sweep_next { self.sweeping } else { self.swept }
+    }
+
     /// The youngest fence; zero when there is none.
     #[inline]
     pub(crate) fn latest_fence(&self) -> Version {
@@ -289,8 +294,8 @@ impl Spaces {
     }
 
     /// Does a little of what fences ask for; reports the pages that lose a record. True when
-    /// something is left to do.
-    pub(super) fn sweep(&mut self, blocks: &mut Blocks) -> bool {
+    /// something is left to do. `forgets_dead`: dead records that a fence hides are counted no more.
+    pub(super) fn sweep(&mut self, blocks: &mut Blocks, forgets_dead: bool) -> bool {
         const STEP: u16 = 8;
         let watermark = self.marks.collection();
         let mut gone = |page: u32, by: Timestamp| {
@@ -322,9 +327,8 @@ impl Spaces {
             let fence = space.sweeping;
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
             for segment in space.sweep_next..end {
-                space
-                    .index
-                    .sweep(segment, fence, |location| gone(location.page(), fence.timestamp));
+                let gone = |location: Location| gone(location.page(), fence.timestamp);
+                space.index.sweep(segment, fence, forgets_dead, gone);
             }
             space.sweep_next = if end == SEGMENTS as u16 { 0 } else { end };
             if space.sweep_next == 0 {

@@ -5,7 +5,7 @@ use timestone_flash::{MemoryMedia, PageId};
 use timestone_store::prelude::*;
 
 use crate::collection::{Dice, seeds};
-use crate::driver::{Driver, at, config, media, open};
+use crate::driver::{Driver, SPACE, at, config, media, open, version};
 
 /// Pumps until collection rests and everything is durable.
 fn rest(driver: &mut Driver) {
@@ -86,6 +86,32 @@ fn a_large_value_that_nobody_wants_when_its_parts_are_durable_is_not_counted() {
     rest(&mut driver);
     assert_eq!(driver.store.stats().index.dead_records, 0);
     assert_eq!((known_records(&driver), records_on_flash(&media)), (2, 2));
+}
+
+/// Keys are overwritten, a fence hides them, and they are deleted.
+#[test]
+fn what_a_fence_hides_keeps_no_tombstone() {
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, config());
+    for time in [10, 20, 30] {
+        (0..40u64).for_each(|n| driver.put(&n.to_be_bytes(), time, &[1; 300]));
+        driver.store.advance_watermark(at(time + 5));
+    }
+    driver.sync();
+    assert_eq!(driver.store.stats().index.dead_records, 40, "the first one of each was pruned");
+    driver.store.fence(SPACE, version(40)).expect("accepted");
+    (0..40u64).for_each(|n| driver.delete(&n.to_be_bytes(), 50));
+    for n in 0..4000u64 {
+        driver.put(&(1000 + n % 7).to_be_bytes(), 60 + n, &[2; 700]);
+        driver.store.advance_watermark(at(59 + n));
+        driver.store.advance_replay_floor(at(59 + n));
+        driver.pump();
+    }
+    rest(&mut driver);
+    let stats = driver.store.stats();
+    assert!(stats.collection.collected_blocks > 100);
+    assert!(stats.collection.dropped_tombstones >= 40, "{:?}", stats.collection);
+    assert_eq!(stats.index.keys, 7, "{:?}", stats.index);
 }
 
 /// Puts, deletes, large and small, many of a few keys, and the watermark close behind: when collection rests, the

@@ -42,7 +42,7 @@ use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
 use crate::limits::MAX_VICTIMS;
 use trial::Trial;
-use victim::KeyOfEpoch;
+use victim::RecordOfEpoch;
 use victims::Victims;
 
 /// Pages that one pump looks at, at most: some 300 µs of work.
@@ -316,18 +316,16 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
 }
 
 /// The records of a block are gone: the dead counts of their keys fall.
-fn count_down(dead: &[KeyOfEpoch], spaces: &mut Spaces) {
+fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces) {
     debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
         let keys = few.iter();
         Ahead::take_all(
-            keys.map(|&(keyspace, _, id)| (spaces.index(keyspace), id.place(), NODES_OF_DEAD)),
+            keys.map(|one| (spaces.index(one.keyspace), one.id.place(), NODES_OF_DEAD)),
         );
-        for &(keyspace, epoch, id) in few {
-            if let Some(space) = spaces.get_mut(keyspace)
-                && space.epoch == epoch
-            {
-                space.index.erased(id);
+        for record in few {
+            if let Some(space) = record.counting(spaces) {
+                space.index.erased(record.id);
             }
         }
     }

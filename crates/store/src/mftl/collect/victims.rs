@@ -27,7 +27,7 @@ use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
 use super::super::stats::CollectionStats;
 use super::victim::{
-    Chunk, KeyOfEpoch, LeavingValue, MAX_RESTAGE_FAILURES, MAX_RESTAGING, SURVIVORS, ValueId,
+    Chunk, LeavingValue, MAX_RESTAGE_FAILURES, MAX_RESTAGING, RecordOfEpoch, SURVIVORS, ValueId,
     Victim, VictimTurn,
 };
 use crate::kit::Kit;
@@ -127,7 +127,7 @@ impl Victims {
     }
 
     /// A block has been erased: the keys whose dead count falls, if it was a victim.
-    pub(super) fn erased(&mut self, block: BlockId) -> Option<Vec<KeyOfEpoch>> {
+    pub(super) fn erased(&mut self, block: BlockId) -> Option<Vec<RecordOfEpoch>> {
         let at = self.list.iter().position(|victim| victim.block == block)?;
         let victim = self.list.remove(at);
         assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
@@ -146,11 +146,11 @@ impl Victims {
     pub(in super::super) fn head_left(
         &mut self,
         block: BlockId,
-        (keyspace, id, _): ValueId,
+        value: ValueId,
         spaces: &mut Spaces,
     ) {
         if let Some(victim) = self.find(block) {
-            victim.has_copy(keyspace, id, spaces);
+            victim.has_copy(value, spaces);
         }
     }
 
@@ -410,7 +410,7 @@ impl MoveOut<'_> {
                 && !is_hidden
                 && space.index.has_dead(id);
             if is_counted {
-                victim.dead.push((record.keyspace, space.epoch, id));
+                victim.dead.push(RecordOfEpoch::new(space, id, record.version));
             }
             space.key_left(id, key);
             return true;
@@ -439,7 +439,7 @@ impl MoveOut<'_> {
                 moved
             }
             Assessment::Dead => {
-                victim.dead.push((record.keyspace, space.epoch, id));
+                victim.dead.push(RecordOfEpoch::new(space, id, record.version));
                 if is_planted!(LeavesOrderEarly)
                     && let Some(order) = &mut space.order
                 {
@@ -496,7 +496,7 @@ impl MoveOut<'_> {
         }
         // A tombstone that stays hides nothing that is not to be hidden, nor does what has expired.
         if !location.tombstone() {
-            victim.has_copy(record.keyspace, id, self.spaces);
+            victim.has_copy((record.keyspace, id, record.version), self.spaces);
         }
         self.counts.moved_records += 1;
         true
@@ -616,7 +616,7 @@ fn forget_head(
     if version <= space.fence_at(watermark) {
         space.index.forget(id, version, page.0);
     } else if space.index.assess(id, version, page.0, watermark, false) == Assessment::Dead {
-        victim.dead.push((keyspace, space.epoch, id));
+        victim.dead.push(RecordOfEpoch::new(space, id, version));
     }
 }
 

@@ -26,6 +26,7 @@
 
 mod ahead;
 mod chain;
+mod dead;
 mod location;
 mod pool;
 mod segment;
@@ -33,6 +34,7 @@ mod walked;
 
 use timestone_types::{Timestamp, Version, is_planted};
 
+use dead::Counted;
 use pool::{Link, Node, Pool};
 use segment::{Growth, Head, Segment};
 use walked::Walked;
@@ -463,7 +465,7 @@ impl Index {
         }
         assert!(self.further >= u64::from(count), "further versions are counted");
         self.further -= u64::from(count);
-        self.count_dead(id, slot, count);
+        self.count_dead(id, slot, count, Counted::Pruned);
         let head = *self.head(id, slot);
         let oldest = if keep_last == Link::NONE {
             head.version()
@@ -472,53 +474,6 @@ impl Index {
         };
         if let Some(dead_count) = self.dead_count_of(&head) {
             self.pool.get_mut(dead_count).set_pruned_below(oldest.timestamp);
-        }
-    }
-
-    fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
-        assert!(count > 0, "a dead count holds at least one");
-        self.dead += u64::from(count);
-        let older = self.head(id, slot).older;
-        if older != Link::NONE && self.pool.get(older).is_dead_count() {
-            let dead_count = self.pool.get_mut(older);
-            dead_count.set_dead(dead_count.dead().saturating_add(count));
-        } else {
-            let dead_count = self.pool.add(Node::dead_count(count, older));
-            self.head_mut(id, slot).older = dead_count;
-        }
-    }
-
-    fn dead_count_of(&self, head: &Head) -> Option<Link> {
-        (head.older != Link::NONE && self.pool.get(head.older).is_dead_count())
-            .then_some(head.older)
-    }
-
-    /// Whether a key has dead records.
-    pub(crate) fn has_dead(&self, id: KeyId) -> bool {
-        self.slot(id).is_some_and(|slot| self.dead_count_of(self.head(id, slot)).is_some())
-    }
-
-    /// A record of a key has moved, and the one that it was copied from stays in a block that is not
-    /// about to be erased: it is dead.
-    pub(crate) fn left_behind(&mut self, id: KeyId) {
-        if let Some(slot) = self.slot(id) {
-            self.count_dead(id, slot, 1);
-        }
-    }
-
-    /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
-    /// written.
-    pub(crate) fn erased(&mut self, id: KeyId) {
-        let Some(slot) = self.slot(id) else { return };
-        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
-        self.dead -= 1;
-        let dead_count = *self.pool.get(link);
-        assert!(dead_count.dead() > 0, "a dead count holds at least one");
-        if dead_count.dead() > 1 {
-            self.pool.get_mut(link).set_dead(dead_count.dead() - 1);
-        } else {
-            self.head_mut(id, slot).older = dead_count.next;
-            self.pool.remove(link);
         }
     }
 
@@ -573,7 +528,7 @@ impl Index {
                 self.pool.remove(at);
                 assert!(self.further > 0, "further versions are counted");
                 self.further -= 1;
-                self.count_dead(id, slot, 1);
+                self.count_dead(id, slot, 1, Counted::Others);
                 Assessment::Dead
             }
             Older::Twin | Older::Unknown => untracked,
@@ -710,14 +665,6 @@ impl Index {
         self.remove_key(id, slot);
     }
 
-    /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
-    pub(crate) fn add_dead(&mut self, id: KeyId, dead: u32) {
-        self.assert_sound();
-        if let Some(slot) = self.slot(id) {
-            self.count_dead(id, slot, dead);
-        }
-    }
-
     /// So many keys are about to be installed in a segment: an empty one gets its table at once.
     pub(crate) fn expect_keys(&mut self, segment: u16, keys: u32) {
         // A table that is grown anyway gains nothing, and a damaged checkpoint must not ask for the
@@ -733,8 +680,18 @@ impl Index {
         debug_assert_eq!(self.segments.len(), SEGMENTS, "a segment for each number");
     }
 
-    /// Installs a chain (youngest first) of a key that is not there.
+    /// Installs a chain (youngest first) of a key that is not there, as a checkpoint has it.
     pub(crate) fn restore(&mut self, id: KeyId, versions: &[(Version, Location)], dead: u32) {
+        self.install(id, versions, (dead, Counted::Others));
+    }
+
+    /// Installs a chain (youngest first) of a key that is not there.
+    fn install(
+        &mut self,
+        id: KeyId,
+        versions: &[(Version, Location)],
+        (dead, what): (u32, Counted),
+    ) {
         self.assert_sound();
         let Some((&(version, location), further)) = versions.split_first() else { return };
         self.put(id, Spot::NewKey, version, location, Timestamp::ZERO);
@@ -746,37 +703,7 @@ impl Index {
         let Some(slot) = self.slot(id) else { return };
         self.head_mut(id, slot).older = older;
         if dead > 0 {
-            self.count_dead(id, slot, dead);
-        }
-    }
-
-    /// Removes everything at or below a fence from one segment; reports the locations that leave.
-    pub(crate) fn sweep(&mut self, segment: u16, fence: Version, mut gone: impl FnMut(Location)) {
-        self.assert_sound();
-        let Some(table) = self.segments.get(segment as usize) else { return };
-        let ids: Vec<KeyId> = table
-            .in_order(0)
-            .map(|at| KeyId { segment, tag: table.tag(at), check: table.head(at).check })
-            .collect();
-        let mut survivors = Vec::new();
-        for id in ids {
-            let Some(slot) = self.slot(id) else { continue };
-            let head = *self.head(id, slot);
-            survivors.clear();
-            let mut swept = false;
-            for (version, location) in self.chain_of(&head) {
-                if version > fence {
-                    survivors.push((version, location));
-                } else {
-                    swept = true;
-                    gone(location);
-                }
-            }
-            if swept {
-                let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
-                self.drop_chain(id, slot);
-                self.restore(id, &survivors, dead);
-            }
+            self.count_dead(id, slot, dead, what);
         }
     }
 

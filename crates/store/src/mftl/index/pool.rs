@@ -25,6 +25,11 @@ impl Link {
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
+/// In a dead count: records are among them that were not pruned.
+const HAS_OTHERS: u32 = 1 << 31;
+/// The most that a dead count says.
+const MOST_DEAD: u32 = HAS_OTHERS - 1;
+
 /// One further version, or a dead count. The timestamp is kept in halves so that the node needs no
 /// padding.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +58,13 @@ impl Node {
 
     /// The dead count of a key with `dead` dead records.
     pub(crate) fn dead_count(dead: u32, next: Link) -> Self {
-        Self { time_low: dead, time_high: 0, client: 0, location: Location::DEAD_COUNT, next }
+        Self {
+            time_low: dead.min(MOST_DEAD),
+            time_high: 0,
+            client: 0,
+            location: Location::DEAD_COUNT,
+            next,
+        }
     }
 
     /// Whether this is a dead count.
@@ -64,13 +75,26 @@ impl Node {
     /// How many dead records the key has.
     pub(crate) fn dead(&self) -> u32 {
         debug_assert!(self.is_dead_count());
-        self.time_low
+        self.time_low & MOST_DEAD
     }
 
     /// Changes the number of dead records.
     pub(crate) fn set_dead(&mut self, dead: u32) {
         debug_assert!(self.is_dead_count());
-        self.time_low = dead;
+        self.time_low = self.time_low & HAS_OTHERS | dead.min(MOST_DEAD);
+    }
+
+    /// Whether records are among the dead ones that were not pruned: copies, and those that a
+    /// checkpoint counted. Their versions may be any; those of all others lie below what is left.
+    pub(crate) fn has_others(&self) -> bool {
+        debug_assert!(self.is_dead_count());
+        self.time_low & HAS_OTHERS != 0
+    }
+
+    /// Such a record was counted.
+    pub(crate) fn note_others(&mut self) {
+        debug_assert!(self.is_dead_count());
+        self.time_low |= HAS_OTHERS;
     }
 
     /// Every version below this that the index ever named was pruned; zero when that is not known.

@@ -126,7 +126,7 @@ fn a_sweep_leaves_what_is_above_the_fence() {
     }
     let mut gone = 0;
     for segment in 0..SEGMENTS as u16 {
-        index.sweep(segment, at(20), |_| gone += 1);
+        index.sweep(segment, at(20), true, |_| gone += 1);
     }
     assert_eq!((gone, index.keys(), index.versions(), index.live_heads()), (100, 50, 50, 50));
 }
@@ -160,4 +160,70 @@ fn a_dead_record_that_collection_meets_takes_all_below_the_watermark_with_it() {
     (0..4).for_each(|_| index.erased(id(1)));
     assert_eq!(index.dead(), 0);
     assert_eq!(index.chain(id(1)).count(), 6);
+}
+
+/// A key with two versions that were pruned, below what is left at 30 and 40.
+fn pruned() -> Index {
+    let mut index = Index::new();
+    for nanos in [10, 20, 30, 40] {
+        put(&mut index, id(1), nanos, nanos as u32, 35);
+    }
+    assert_eq!((index.versions(), index.dead()), (2, 2));
+    index
+}
+
+fn sweep(index: &mut Index, fence: u64) {
+    index.sweep(id(1).segment, at(fence), true, |_| {});
+}
+
+#[test]
+fn what_a_fence_hides_is_counted_no_more_when_it_has_been_through() {
+    let mut index = pruned();
+    sweep(&mut index, 35);
+    assert_eq!((index.versions(), index.dead()), (1, 0));
+    assert_eq!(
+        index.assess(id(1), at(40), 40, Timestamp::from_nanos(50), true),
+        Assessment::DroppedTombstone,
+        "nothing below it is counted"
+    );
+    // Nothing is left of it but what lies above.
+    let mut index = pruned();
+    put(&mut index, id(1), 50, 50, 45);
+    sweep(&mut index, 42);
+    assert_eq!((index.versions(), index.dead()), (1, 0));
+}
+
+fn dead_above_a_fence() {
+    // The youngest one that was pruned may lie above the fence.
+    let mut index = pruned();
+    sweep(&mut index, 15);
+    assert_eq!((index.versions(), index.dead()), (2, 2));
+    // A restart by the checkpoint that is being written may not have passed it.
+    let mut index = pruned();
+    index.sweep(id(1).segment, at(35), false, |_| {});
+    assert_eq!((index.versions(), index.dead()), (1, 2));
+    // So may a copy, or what a checkpoint counted.
+    let mut index = pruned();
+    index.left_behind(id(1));
+    sweep(&mut index, 35);
+    assert_eq!((index.versions(), index.dead()), (1, 3));
+    let mut index = Index::new();
+    index.restore(id(1), &[(at(40), Location::new(4, false, false))], 2);
+    sweep(&mut index, 35);
+    assert_eq!((index.versions(), index.dead()), (1, 2));
+}
+
+#[test]
+fn dead_records_that_may_lie_above_a_fence_stay_counted() {
+    dead_above_a_fence();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn dead_records_above_a_fence_that_are_forgotten_are_noticed() {
+    use timestone_types::planted::{Bug, set, with};
+
+    let found = std::panic::catch_unwind(|| with(Bug::ForgetsDeadAboveFence, dead_above_a_fence));
+    set(None);
+    assert!(found.is_err());
 }

@@ -1,0 +1,150 @@
+//! Dead counts: what is added, what is taken off, and what a fence makes of them.
+//!
+//! ```text
+//!   pruned, left behind, of a checkpoint ─► +    dead count    - ◄── its block is erased
+//!                                                    └─ dropped ◄── a fence hides all of them
+//! ```
+//! Who meets a record that a fence hides does not count it down: nobody could tell whether it was
+//! counted before, or was named until the fence went through. So what was counted goes when the fence
+//! goes through. *Otherwise* a tombstone above the fence waits for it until a restart.
+//!
+//! Invariant: a dead count is never too low.
+
+use timestone_types::{Timestamp, Version, is_planted};
+
+use super::pool::{Link, Node};
+use super::segment::Head;
+use super::{Index, KeyId, Location};
+
+/// What is added to a dead count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Counted {
+    /// Versions that were pruned: all of them lie below what is left of their chain.
+    Pruned,
+    /// Copies, or what a checkpoint counted.
+    Others,
+}
+
+impl Index {
+    pub(super) fn count_dead(&mut self, id: KeyId, slot: usize, count: u32, what: Counted) {
+        assert!(count > 0, "a dead count holds at least one");
+        self.dead += u64::from(count);
+        let older = self.head(id, slot).older;
+        if older != Link::NONE && self.pool.get(older).is_dead_count() {
+            let dead_count = self.pool.get_mut(older);
+            dead_count.set_dead(dead_count.dead().saturating_add(count));
+        } else {
+            let dead_count = self.pool.add(Node::dead_count(count, older));
+            self.head_mut(id, slot).older = dead_count;
+        }
+        let link = self.head(id, slot).older;
+        if what == Counted::Others {
+            self.pool.get_mut(link).note_others();
+        }
+    }
+
+    pub(super) fn dead_count_of(&self, head: &Head) -> Option<Link> {
+        (head.older != Link::NONE && self.pool.get(head.older).is_dead_count())
+            .then_some(head.older)
+    }
+
+    /// Whether a key has dead records.
+    pub(crate) fn has_dead(&self, id: KeyId) -> bool {
+        self.slot(id).is_some_and(|slot| self.dead_count_of(self.head(id, slot)).is_some())
+    }
+
+    /// A record of a key has moved, and the one that it was copied from stays in a block that is not
+    /// about to be erased: it is dead.
+    pub(crate) fn left_behind(&mut self, id: KeyId) {
+        if let Some(slot) = self.slot(id) {
+            self.count_dead(id, slot, 1, Counted::Others);
+        }
+    }
+
+    /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
+    /// written.
+    pub(crate) fn erased(&mut self, id: KeyId) {
+        let Some(slot) = self.slot(id) else { return };
+        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
+        self.dead -= 1;
+        let dead_count = *self.pool.get(link);
+        assert!(dead_count.dead() > 0, "a dead count holds at least one");
+        if dead_count.dead() > 1 {
+            self.pool.get_mut(link).set_dead(dead_count.dead() - 1);
+        } else {
+            self.head_mut(id, slot).older = dead_count.next;
+            self.pool.remove(link);
+        }
+    }
+
+    /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
+    pub(crate) fn add_dead(&mut self, id: KeyId, dead: u32) {
+        self.assert_sound();
+        if let Some(slot) = self.slot(id) {
+            self.count_dead(id, slot, dead, Counted::Others);
+        }
+    }
+
+    /// Removes everything at or below a fence from one segment; reports the locations that leave.
+    /// Dead records that the fence hides are not counted from then on: who meets one does not count it
+    /// down, for nobody could tell whether it was counted before.
+    pub(crate) fn sweep(
+        &mut self,
+        segment: u16,
+        fence: Version,
+        forgets_dead: bool,
+        mut gone: impl FnMut(Location),
+    ) {
+        self.assert_sound();
+        let Some(table) = self.segments.get(segment as usize) else { return };
+        let ids: Vec<KeyId> = table
+            .in_order(0)
+            .map(|at| KeyId { segment, tag: table.tag(at), check: table.head(at).check })
+            .collect();
+        let mut survivors = Vec::new();
+        for id in ids {
+            let Some(slot) = self.slot(id) else { continue };
+            let head = *self.head(id, slot);
+            survivors.clear();
+            let mut swept = false;
+            for (version, location) in self.chain_of(&head) {
+                if version > fence {
+                    survivors.push((version, location));
+                } else {
+                    swept = true;
+                    gone(location);
+                }
+            }
+            let left = self.dead_above(&head, fence, forgets_dead);
+            if swept {
+                let left = left.unwrap_or((0, Counted::Pruned));
+                self.drop_chain(id, slot);
+                self.install(id, &survivors, left);
+            } else if left.is_none()
+                && let Some(link) = self.dead_count_of(&head)
+            {
+                let dead_count = *self.pool.get(link);
+                self.dead -= u64::from(dead_count.dead());
+                self.head_mut(id, slot).older = dead_count.next;
+                self.pool.remove(link);
+            }
+        }
+    }
+
+    /// The dead records of a key, unless all of them lie below a fence: those that were pruned do as
+    /// soon as it lies above what they were pruned below.
+    fn dead_above(
+        &self,
+        head: &Head,
+        fence: Version,
+        forgets_dead: bool,
+    ) -> Option<(u32, Counted)> {
+        let dead_count = self.pool.get(self.dead_count_of(head)?);
+        let pruned_below = dead_count.pruned_below();
+        let is_known = pruned_below > Timestamp::ZERO && !dead_count.has_others();
+        let are_hidden = (forgets_dead && is_known && pruned_below < fence.timestamp)
+            || is_planted!(ForgetsDeadAboveFence);
+        let what = if dead_count.has_others() { Counted::Others } else { Counted::Pruned };
+        (!are_hidden).then_some((dead_count.dead(), what))
+    }
+}
