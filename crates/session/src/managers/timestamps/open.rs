@@ -9,7 +9,7 @@
 
 /// A place in a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct ListPlace {
     session: u32,
     previous: Option<u32>,
     next: Option<u32>,
@@ -21,7 +21,7 @@ pub(super) struct OpenTxns {
     /// By the session's slot.
     first: Vec<Option<u32>>,
     /// By the transaction's slot.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<ListPlace>>,
 }
 
 impl OpenTxns {
@@ -39,7 +39,7 @@ impl OpenTxns {
         }
         assert!(self.places[txn as usize].is_none(), "slot {txn} was opened twice");
         let next = self.first[session as usize].replace(txn);
-        self.places[txn as usize] = Some(Place { session, previous: None, next });
+        self.places[txn as usize] = Some(ListPlace { session, previous: None, next });
         if let Some(next) = next {
             self.change(next, |place| place.previous = Some(txn));
         }
@@ -48,7 +48,8 @@ impl OpenTxns {
     /// A transaction is not open any more.
     pub(super) fn ended(&mut self, txn: u32) {
         let place = self.places.get_mut(txn as usize).and_then(Option::take);
-        let Place { session, previous, next } = place.expect("a transaction is open until it ends");
+        let ListPlace { session, previous, next } =
+            place.expect("a transaction is open until it ends");
         match previous {
             Some(previous) => self.change(previous, |place| place.next = next),
             None => self.first[session as usize] = next,
@@ -74,7 +75,7 @@ impl OpenTxns {
         self.places.iter().flatten().count()
     }
 
-    fn change(&mut self, txn: u32, how: impl FnOnce(&mut Place)) {
+    fn change(&mut self, txn: u32, how: impl FnOnce(&mut ListPlace)) {
         how(self.places[txn as usize].as_mut().expect("a neighbour is in the list"));
     }
 }
