@@ -22,7 +22,7 @@ use timestone_cluster::{ClusterError, ReplicationFactor};
 use crate::failure::Failure;
 use crate::logging::LogFormat;
 
-pub(crate) use flags::ServeArgs;
+pub(crate) use flags::{ServeArgs, accepted_loss};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -42,7 +42,7 @@ pub use emulated::{EmulatedConfig, EmulatedDevice, EmulatedMedium, FaultRates, L
 pub use error::{FlashError, Misuse};
 pub use faults::{Fault, OpKind};
 pub use file::layout::{self, DeviceId};
-pub use file::{FileConfig, FileDevice, FileImage};
+pub use file::{FileConfig, FileDevice, FileImage, GivenUp, UnreadablePages};
 pub use memory::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, PowerCut, Unsettled};
 pub use timestone_io::AlignedBuffer;
 pub use zoned::layout as zoned_layout;

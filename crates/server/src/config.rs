@@ -66,7 +66,9 @@ pub enum AcceptedLoss {
 }
 
 impl AcceptedLoss {
-    pub(crate) fn includes(&self, shard: ShardId) -> bool {
+    /// Whether this shard is among them.
+    #[must_use]
+    pub fn includes(&self, shard: ShardId) -> bool {
         match self {
             Self::Nothing => false,
             Self::Shards(shards) => shards.contains(&shard),

@@ -282,6 +282,9 @@ fn tell(shard: ShardId, part: FlashPart, report: &RecoveryReport, started: std::
         %shard, file, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
         elapsed_ms = started.elapsed().as_millis() as u64, "store open"
     );
+    if report.unread_pages > 0 {
+        tell_unread(shard, file, report.unread_pages);
+    }
     if report.met_damage() {
         tracing::warn!(
             %shard, file, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
@@ -291,6 +294,17 @@ fn tell(shard: ShardId, part: FlashPart, report: &RecoveryReport, started: std::
              shutdown the device is damaged: restore the shard from a backup if its keys matter"
         );
     }
+}
+
+/// Says what to do about pages that a device did not read.
+fn tell_unread(shard: ShardId, file: &str, pages: u64) {
+    tracing::warn!(
+        %shard, file, pages,
+        "the device did not read some pages. It may read them at the next start, so no deletion is \
+         forgotten until one that reads all, and each keeps its room. `timestone data unreadable` \
+         names the pages while no server runs, and lets go of them where the device will never read \
+         them again"
+    );
 }
 
 pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES};
+use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, HashSeed, HashedKey, KeyHash, KeyspaceId, Timestamp, Version};
 
 use crate::layout::{
@@ -250,6 +250,14 @@ pub fn block(
     BlockView { block, generation, state, pages }
 }
 
+/// What takes the place of a page that cannot be read, once somebody has accepted its loss. To a
+/// store it is a damaged page, whose block is therefore not taken for empty; and one that will never
+/// be read, so that no deletion is kept for its sake.
+#[must_use]
+pub fn lost_page(page: PageId) -> Vec<u8> {
+    layout::lost_page(page)
+}
+
 fn page(
     geometry: Geometry,
     block: BlockId,
@@ -266,6 +274,9 @@ fn page(
     };
     if bytes.len() < PAGE_BYTES {
         return damaged("the file ends inside of it");
+    }
+    if layout::is_lost_page(bytes) {
+        return damaged("it could not be read, and its loss was accepted");
     }
     let header = match PageHeader::read(bytes) {
         None if bytes.iter().all(|&byte| byte == 0) => {

@@ -45,7 +45,9 @@ pub mod server {
 
     /// Looking at a data directory without a server; see `timestone data inspect`.
     pub mod inspect {
-        pub use timestone_flash::{BlockId, FileImage, Geometry};
+        pub use timestone_flash::{
+            BlockId, FileImage, FlashError, Geometry, GivenUp, PageId, UnreadablePages,
+        };
         pub use timestone_server::{DirectoryIdentity, DirectoryView, FlashPart, ManifestView};
         pub use timestone_store::inspect::*;
     }

@@ -24,6 +24,11 @@ pub(crate) fn spinner(doing: &'static str) -> ProgressBar {
     bar
 }
 
+/// A whole device, block by block.
+pub(crate) fn blocks(blocks: u32) -> ProgressBar {
+    bar(u64::from(blocks), READING)
+}
+
 /// How long something takes that cannot be counted; `doing` stands in its text.
 pub(super) fn waiting(doing: String) -> ProgressBar {
     let bar = bar(0, WAITING).with_message(doing);
@@ -35,6 +40,8 @@ pub(super) fn waiting(doing: String) -> ProgressBar {
 const WAITING: &str = "{spinner} {wide_msg} {elapsed}";
 /// Of keys without an end that is known.
 const COUNTING: &str = "{prefix} {spinner} {human_pos} keys, {per_sec}";
+/// Of reading a device: blocks.
+const READING: &str = "reading {wide_bar} {human_pos}/{human_len} blocks, {eta} left";
 /// Of loading: keys.
 pub(super) const LOADING: &str =
     "loading {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left";
@@ -47,7 +54,7 @@ mod tests {
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [WAITING, COUNTING, LOADING, RUNNING] {
+        for template in [WAITING, COUNTING, READING, LOADING, RUNNING] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

@@ -175,17 +175,8 @@ impl ServeArgs {
     /// What this start may go on without.
     pub(crate) fn accepted_loss(&self) -> Result<AcceptedLoss, Failure> {
         let Some(text) = &self.accept_loss else { return Ok(AcceptedLoss::Nothing) };
-        if text == "all" {
-            return Ok(AcceptedLoss::Everything);
-        }
-        let shards: Result<Vec<ShardId>, _> =
-            text.split(',').map(|number| number.trim().parse().map(ShardId::new)).collect();
-        shards.map(AcceptedLoss::Shards).map_err(|_| {
-            Failure::usage(format!(
-                "--accept-loss is '{text}': it must be shard numbers with commas, such as 2 or \
-                 0,3, or all"
-            ))
-        })
+        accepted_loss(text)
+            .map_err(|wrong| Failure::usage(format!("--accept-loss is '{text}': {wrong}")))
     }
 
     pub(super) fn given(&self, name: &str) -> Option<&String> {
@@ -224,4 +215,16 @@ impl ServeArgs {
             _ => None,
         }
     }
+}
+
+/// Shards whose loss is accepted.
+pub(crate) fn accepted_loss(text: &str) -> Result<AcceptedLoss, String> {
+    if text == "all" {
+        return Ok(AcceptedLoss::Everything);
+    }
+    let shards: Result<Vec<ShardId>, _> =
+        text.split(',').map(|number| number.trim().parse().map(ShardId::new)).collect();
+    shards
+        .map(AcceptedLoss::Shards)
+        .map_err(|_| "it must be shard numbers with commas, such as 2 or 0,3, or all".to_owned())
 }

@@ -199,3 +199,41 @@ fn a_server_says_what_its_stores_come_to() {
     assert_words("status", &text, &words);
     node.stop();
 }
+
+#[test]
+fn pages_that_can_be_read_are_touched_by_nobody_who_looks_for_others() {
+    let (_folder, place) = fresh();
+    let unreadable = |flags: &[&str]| {
+        let mut command = binary();
+        command.args(["data", "unreadable"]).arg(&place.data).args(flags);
+        outcome(command)
+    };
+    let node = one(&place).start();
+    place.connect().put(b"key", b"value").expect("a put");
+    let (code, text) = unreadable(&["--accept-loss", "all"]);
+    assert_eq!(code, 1, "{text}");
+    assert_words("in use", &text, &["is in use by process"]);
+    node.stop();
+    let flash = place.data.join("shard-0000/flash");
+    let before = fs::read(&flash).expect("readable");
+    for flags in [&[][..], &["--accept-loss", "all"], &["--accept-loss", "0,3", "--shard", "0"]] {
+        let (code, text) = unreadable(flags);
+        assert_eq!(code, 0, "{text}");
+        assert_words("all is well", &text, &["shard 0: all ", "pages can be read"]);
+    }
+    let (code, text) = unreadable(&["-o", "json"]);
+    let line = text.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
+    let told: Value = serde_json::from_str(line).expect("JSON");
+    assert_eq!((code, &told["unreadable"]), (0, &Value::Array(Vec::new())));
+    assert!(told["pages"].as_u64() > Some(0), "{told}");
+    assert_eq!(unreadable(&["--accept-loss", "some"]).0, 2);
+    let (code, text) = unreadable(&["--shard", "9"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(fs::read(&flash).expect("readable") == before, "nothing was written");
+    // One that was cut short is not one whose pages cannot be read.
+    let file = fs::OpenOptions::new().write(true).open(&flash).expect("writable");
+    file.set_len(before.len() as u64 - PAGE).expect("cut");
+    let (code, text) = unreadable(&["--accept-loss", "all"]);
+    assert_eq!(code, 1, "{text}");
+    assert_words("cut short", &text, &["bytes long, and needs"]);
+}

@@ -22,6 +22,7 @@ mod image;
 pub mod layout;
 mod open;
 mod table;
+mod unreadable;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -49,6 +50,7 @@ use layout::{DeviceId, Layout};
 pub use open::FileConfig;
 use open::Opened;
 use table::{BlockTable, TableChange, TableStep};
+pub use unreadable::{GivenUp, UnreadablePages};
 
 /// A flash device in a file.
 #[derive(Debug)]

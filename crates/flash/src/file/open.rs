@@ -193,7 +193,7 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
 }
 
 /// One process and one device at a time.
-fn lock(file: &IoFile) -> Result<(), FlashError> {
+pub(super) fn lock(file: &IoFile) -> Result<(), FlashError> {
     match file.lock()? {
         true => Ok(()),
         false => Err(unusable(

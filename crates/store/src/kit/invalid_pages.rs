@@ -47,6 +47,11 @@ impl InvalidPages {
         self.0.iter().filter(|page| page.failed).map(|page| page.block).collect()
     }
 
+    /// Pages that the device did not read.
+    pub(crate) fn unread_pages(&self) -> u64 {
+        self.0.iter().filter(|page| page.failed).count() as u64
+    }
+
     /// Makes holes of them, in blocks that have so many `pages`. What the device has not read may be there,
     /// and be read at the next start: so far goes a block that has any.
     pub(crate) fn settle(

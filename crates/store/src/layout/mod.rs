@@ -17,7 +17,7 @@ pub(crate) use large::{
 };
 pub(crate) use page::{
     FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, count,
-    find, init_page, record_at, records, room, seal, sequence, verify,
+    find, init_page, is_lost_page, lost_page, record_at, records, room, seal, sequence, verify,
 };
 #[cfg(feature = "fuzz")]
 pub(crate) use page::{is_sealable, reseal_records, stamp};

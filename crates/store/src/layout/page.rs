@@ -17,6 +17,9 @@ use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// "TSPG" as it lies in memory.
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"TSPG");
+/// First bytes of a page that could not be read, and whose loss somebody has accepted. No page of a
+/// store begins with them.
+pub(crate) const LOST_MAGIC: [u8; 8] = *b"TSLOST\0\0";
 /// The version of everything that this module lays out.
 pub(crate) const FORMAT: u16 = 1;
 /// Above every number that a store counts pages or checkpoints with: nothing lives to write so
@@ -28,6 +31,20 @@ pub(crate) const HEADER_BYTES: usize = 48;
 pub(crate) const SLOT_BYTES: usize = 4;
 /// Bytes behind the header of a page that holds no records.
 pub(crate) const RAW_PAYLOAD: usize = PAGE_BYTES - HEADER_BYTES;
+
+/// What takes the place of such a page: its number is behind the first bytes.
+pub(crate) fn lost_page(page: PageId) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE_BYTES];
+    bytes[..LOST_MAGIC.len()].copy_from_slice(&LOST_MAGIC);
+    put_u32(&mut bytes, LOST_MAGIC.len(), page.0);
+    debug_assert!(PageHeader::read(&bytes).is_none(), "no page of a store");
+    bytes
+}
+
+/// Whether a page's place has that.
+pub(crate) fn is_lost_page(bytes: &[u8]) -> bool {
+    bytes.starts_with(&LOST_MAGIC)
+}
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -96,6 +96,9 @@ pub struct RecoveryReport {
     /// crash, or damaged since. What was torn was never stable, and its log puts it again; of what
     /// was damaged nobody can say more.
     pub unreadable_tails: u64,
+    /// Pages that the device did not read; among those above, where something was or may be. No
+    /// deletion is forgotten until a start that reads all.
+    pub unread_pages: u64,
 }
 
 impl RecoveryReport {

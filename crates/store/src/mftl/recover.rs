@@ -154,10 +154,7 @@ pub(super) fn open(
 
 impl Recovery {
     /// Looks at the first pages of every block. Returns the blocks of checkpoints.
-    fn probe(
-        &mut self,
-        device: &mut dyn FlashDevice,
-    ) -> Result<Candidates, StoreError> {
+    fn probe(&mut self, device: &mut dyn FlashDevice) -> Result<Candidates, StoreError> {
         let mut candidates = Candidates::new();
         let geometry = self.geometry;
         let probed = PROBED_PAGES.min(geometry.pages_per_block);
@@ -448,6 +445,7 @@ impl Recovery {
         let damaged = self.invalid.settle(&mut self.pages, geometry, &mut self.blocks);
         self.report.corrupt_pages += damaged.inside;
         self.report.unreadable_tails += damaged.behind;
+        self.report.unread_pages += self.invalid.unread_pages();
         Ok(())
     }
 

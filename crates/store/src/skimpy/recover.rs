@@ -233,10 +233,10 @@ impl Recovery {
         });
         let jobs: VecDeque<PageRange> =
             blocks.flat_map(|block| chunks(geometry, block, 0)).collect();
-        let (mut found, mut unread) = (Vec::<(usize, PageHeader)>::new(), BTreeSet::new());
+        let (mut found, mut unread) = (Vec::<(usize, PageHeader)>::new(), BTreeMap::new());
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, _), result, bytes| {
             if result.is_err() {
-                unread.insert(geometry.block_of(first).0);
+                *unread.entry(geometry.block_of(first).0).or_default() += 1;
             }
             for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
                 let id = PageId(first.0 + offset as u32);
@@ -262,8 +262,9 @@ impl Recovery {
             self.sequence = self.sequence.max(header.sequence);
         }
         // Nobody knows where in the log these are: they are not scanned, also where that could be.
-        unread.retain(|&block| self.first[block as usize] == FirstPage::Damaged(None));
-        self.unread = unread;
+        unread.retain(|&block, _| self.first[block as usize] == FirstPage::Damaged(None));
+        self.report.unread_pages += unread.values().sum::<u64>();
+        self.unread = unread.into_keys().collect();
         Ok(())
     }
 
@@ -440,6 +441,7 @@ impl Recovery {
         let damaged = self.invalid.settle(&mut self.pages, geometry, &mut self.blocks);
         self.report.corrupt_pages += damaged.inside;
         self.report.unreadable_tails += damaged.behind;
+        self.report.unread_pages += self.invalid.unread_pages();
         Ok(())
     }
 

@@ -231,7 +231,8 @@ fn a_block_that_could_not_be_read_once_is_not_erased() {
             driver.sync();
             drop(driver);
             let mut driver = open_with(&media, frugal(config())).0;
-            let there = (0..60u64).filter(|&n| is_there(&mut driver, n, if deletes { time } else { 20 }));
+            let there =
+                (0..60u64).filter(|&n| is_there(&mut driver, n, if deletes { time } else { 20 }));
             assert_eq!(
                 there.count(),
                 if deletes { 0 } else { 60 },
@@ -249,9 +250,9 @@ fn a_page_that_cannot_be_read_costs_no_other_page() {
     let mut driver = open_with(&media, frugal(config())).0;
     fill(&mut driver, 1000);
     drop(driver);
-    let used = (0..8 * 128).map(PageId).filter(|&page| {
-        media.page(page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
-    });
+    let used = (0..8 * 128)
+        .map(PageId)
+        .filter(|&page| media.page(page).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0)));
     let mut unread = 0;
     for page in used.step_by(23) {
         media.fail_reads_of([page]);

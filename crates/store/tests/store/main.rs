@@ -21,6 +21,7 @@ mod full_device;
 mod inspect;
 mod layered;
 mod lives;
+mod lost_pages;
 mod model;
 mod ordered;
 #[path = "../../../../tests/scores.rs"]

@@ -1,5 +1,6 @@
 //! `timestone data`: a data directory without a server. `inspect` says what lies in it and changes
-//! nothing; `convert` ([`convert`]) gives a keyspace another index.
+//! nothing; `convert` ([`convert`]) gives a keyspace another index; `unreadable` ([`unreadable`])
+//! names the pages that the disk does not read, and lets go of them.
 //!
 //! ```text
 //!   DIR ─► DirectoryView (small files, lock) ─► FileImage of each shard ─► blocks, one by one
@@ -16,6 +17,7 @@ mod blocks;
 mod convert;
 mod key;
 mod summary;
+mod unreadable;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -44,6 +46,9 @@ enum DataCommand {
     Inspect(InspectArgs),
     /// Give a keyspace of a data directory that no server uses another index: full or frugal.
     Convert(convert::ConvertArgs),
+    /// Name the pages of a data directory that no server uses that its disk does not read; with
+    /// --accept-loss, give them up.
+    Unreadable(unreadable::UnreadableArgs),
 }
 
 /// Flags of `timestone data inspect`.
@@ -80,11 +85,12 @@ struct InspectArgs {
     keyspace: String,
 }
 
-/// Runs one of the two.
+/// Runs one of them.
 pub(crate) fn run(args: &DataArgs, format: Format) -> Result<(), Failure> {
     match &args.command {
         DataCommand::Inspect(args) => inspect(args, format),
         DataCommand::Convert(args) => convert::run(args, format),
+        DataCommand::Unreadable(args) => unreadable::run(args, format),
     }
 }
 
@@ -123,10 +129,14 @@ struct Shard {
 impl Shard {
     /// What it is called, with the device where it is not the usual one.
     fn name(&self) -> String {
-        match self.part {
-            FlashPart::Full => self.id.to_string(),
-            FlashPart::Frugal => format!("{} frugal", self.id),
-        }
+        device_name(self.id, self.part)
+    }
+}
+
+fn device_name(shard: ShardId, part: FlashPart) -> String {
+    match part {
+        FlashPart::Full => shard.to_string(),
+        FlashPart::Frugal => format!("{shard} frugal"),
     }
 }
 
