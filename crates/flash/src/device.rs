@@ -281,6 +281,14 @@ pub trait FlashDevice: Send {
         true
     }
 
+    /// Which channel a block lies on, or the first of several. Operations of blocks with the same one
+    /// are served one after the other, so that an erase holds up programs and reads of all of them; those
+    /// of other blocks are not held up. `None`: the device does not know, or it is not so simple.
+    fn channel(&self, block: BlockId) -> Option<u32> {
+        let _ = block;
+        None
+    }
+
     /// Whether the device knows a block as bad: its pages can be read as far as they are there, but
     /// neither programs nor erases of it succeed any more, also after a restart. A device that keeps
     /// no such knowledge says no.

@@ -229,6 +229,8 @@ pub enum Bug {
     CountsHiddenDown,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
+    /// A block is erased at once, whoever writes on its channel.
+    ErasesInFrontOfPrograms,
     /// The translation layer erases what it has moved before its journal says where to.
     ErasesUnjournaled,
     /// The journal of the translation layer names pages that are not durable.

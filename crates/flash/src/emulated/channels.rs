@@ -131,6 +131,12 @@ impl Channels {
         *block_free_at
     }
 
+    /// The first channel of a block, where blocks share all of their channels or none.
+    pub(super) fn first_of(&self, block: BlockId) -> Option<u32> {
+        let alike = self.free_at.len().is_multiple_of(self.per_block as usize);
+        alike.then(|| self.channel_of(block, 0) as u32)
+    }
+
     /// Blocks lie on the channels in turn.
     fn channel_of(&self, block: BlockId, index: u32) -> usize {
         let channels = self.free_at.len() as u64;
@@ -179,6 +185,17 @@ mod tests {
         assert_eq!(channels.serve(read(1, 0, 2), 0), 50 * US, "block 1 does not");
         assert_eq!(channels.serve(PendingOp::Erase(BlockId(0)), 0), 1250 * US);
         assert_eq!(channels.serve(read(2, 0, 1), 0), 1300 * US);
+    }
+
+    #[test]
+    fn blocks_with_the_same_first_channel_share_all_of_them() {
+        let first = |channels, per_block| {
+            let channels = Channels::new(channels, per_block, 4, Latencies::PAPERS);
+            [0, 1, 2, 3].map(|block| channels.first_of(BlockId(block)))
+        };
+        assert_eq!(first(2, 1), [Some(0), Some(1), Some(0), Some(1)]);
+        assert_eq!(first(6, 2), [Some(0), Some(2), Some(4), Some(0)]);
+        assert_eq!(first(3, 2), [None; 4], "block 0 shares one channel with block 1");
     }
 
     #[test]

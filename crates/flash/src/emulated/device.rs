@@ -322,6 +322,10 @@ impl FlashDevice for EmulatedDevice {
         self.ledger.programmed(block)
     }
 
+    fn channel(&self, block: BlockId) -> Option<u32> {
+        self.channels.first_of(block)
+    }
+
     fn is_bad(&self, block: BlockId) -> bool {
         self.medium.lock().wear.is_bad(block)
     }

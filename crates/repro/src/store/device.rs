@@ -95,6 +95,10 @@ impl<D: FlashDevice> FlashDevice for Observed<D> {
         self.device.wears_out()
     }
 
+    fn channel(&self, block: BlockId) -> Option<u32> {
+        self.device.channel(block)
+    }
+
     fn is_bad(&self, block: BlockId) -> bool {
         self.device.is_bad(block)
     }

@@ -20,7 +20,7 @@ use timestone_flash::{
 };
 use timestone_types::Timestamp;
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, EraseNeed};
 use super::ledger::Held;
 use super::port::{Port, Purpose};
 use super::writer::{StreamId, Writer};
@@ -41,7 +41,8 @@ pub(crate) struct Volume {
 
 impl Volume {
     /// A device with what is known of its blocks.
-    pub(crate) fn new(device: Box<dyn FlashDevice>, blocks: Blocks, writer: Writer) -> Self {
+    pub(crate) fn new(device: Box<dyn FlashDevice>, mut blocks: Blocks, writer: Writer) -> Self {
+        blocks.tell_channels((0..blocks.count()).map(|n| device.channel(BlockId(n))).collect());
         Self {
             blocks,
             writer,
@@ -253,11 +254,20 @@ impl Volume {
         layout::verify(bytes, page, generation, self.writer.stamp.store)
     }
 
-    /// Asks for a block's erase. Nobody may be reading in it.
+    /// Asks for a block's erase, now or when nobody writes on its channel. Nobody may be reading in it.
     pub(crate) fn erase(&mut self, block: BlockId) {
         self.assert_sound();
         self.blocks.begin_erase(block);
-        self.port.write(FlashOp::Erase { token: Purpose::Erase.token(u64::from(block.0)), block });
+        self.begin_erases(EraseNeed::MayWait);
+    }
+
+    /// Begins the erases that waited for their channels and need not any more.
+    pub(crate) fn begin_erases(&mut self, need: EraseNeed) {
+        self.assert_sound();
+        while let Some(block) = self.blocks.next_erase(need) {
+            let token = Purpose::Erase.token(u64::from(block.0));
+            self.port.write(FlashOp::Erase { token, block });
+        }
     }
 
     /// A block has been erased: it is free.
@@ -277,7 +287,7 @@ impl Volume {
             self.blocks.cleaned();
         }
         tracing::warn!(block = block.0, "a block that could not be erased is set aside");
-        self.blocks.quarantine(block);
+        self.blocks.erase_failed(block);
     }
 
     /// Whether the device calls a block bad.
@@ -307,6 +317,9 @@ impl Volume {
             let generation = self.port.device.generation(BlockId(self.blocks.count()));
             self.blocks.add_free(generation);
         }
+        let device = &self.port.device;
+        let channels = (0..self.blocks.count()).map(|n| device.channel(BlockId(n)));
+        self.blocks.tell_channels(channels.collect());
         self.assert_sound();
     }
 

@@ -39,7 +39,7 @@ use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
 use super::tail::{self, TailFate};
 use super::victim::{Emptied, SetAside, TailVictim, read_on};
-use crate::kit::blocks::{BlockState, Blocks};
+use crate::kit::blocks::{BlockState, Blocks, EraseNeed};
 use crate::kit::ledger::Held;
 use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
@@ -233,13 +233,13 @@ impl TailCollector {
         core.spaces.list.iter_mut().for_each(|space| space.prune_fences(mark));
         let asked = core.kit.room.take_asked();
         let blocks = &core.kit.volume.blocks;
-        let (free, low) = (blocks.free_count(), blocks.low_water());
+        let (free, low, floor) = (blocks.free_count(), blocks.low_water(), blocks.floor());
         let short = free <= blocks.reserve() || free < asked;
         let ahead = free + self.coming();
-        if free > blocks.floor() && free >= asked {
+        if free > floor && free >= asked {
             core.kit.room.set_stuck(false);
         }
-        let urgent = ahead < (blocks.floor() + 1).max(asked);
+        let urgent = ahead < (floor + 1).max(asked);
         let tries = (urgent || ahead < low && rewrite::is_worthwhile(core)) && self.may_try(core);
         if tries {
             self.choose(core);
@@ -268,6 +268,8 @@ impl TailCollector {
         self.gather_more(serving);
         self.finish_victim(serving);
         self.erase(serving.core);
+        let need = EraseNeed::of(short || urgent || free <= floor);
+        serving.core.kit.volume.begin_erases(need);
     }
 
     /// Whether emptying the log may win something that it did not win before.

@@ -24,6 +24,7 @@ mod lives;
 mod lost_pages;
 mod model;
 mod ordered;
+mod put_tails;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod stores;

@@ -11,6 +11,10 @@ use std::collections::BTreeSet;
 
 use timestone_flash::{BlockId, Generation};
 
+use super::channels::Nuisance;
+
+/// Clean blocks that are looked at for one on a quiet channel: few channels are busy at a time.
+const MOST_LOOKED_AT: usize = 64;
 /// Clean blocks that are kept ready.
 const KEEP_CLEAN: u32 = 8;
 
@@ -42,13 +46,22 @@ impl FreeBlocks {
     }
 
     /// Takes one, if more than `leave` are free: the least worn one, or the most worn one for what
-    /// stays long.
-    pub(super) fn take(&mut self, leave: u32, stays: bool) -> Option<(BlockId, Generation)> {
+    /// stays long, of those that are least of a `nuisance`.
+    pub(super) fn take(
+        &mut self,
+        leave: u32,
+        stays: bool,
+        nuisance: impl Fn(BlockId) -> Nuisance,
+    ) -> Option<(BlockId, Generation)> {
         if self.count() <= leave {
             return None;
         }
-        let (generation, block) =
-            if stays { self.clean.pop_last() } else { self.clean.pop_first() }?;
+        let (generation, block) = if stays {
+            least(self.clean.iter().rev(), nuisance)
+        } else {
+            least(self.clean.iter(), nuisance)
+        }?;
+        self.clean.remove(&(generation, block));
         debug_assert!(self.count() >= leave, "what is left for others stays");
         Some((BlockId(block), Generation(generation)))
     }
@@ -77,9 +90,43 @@ impl FreeBlocks {
     }
 }
 
+/// The first of those that are least of a nuisance.
+fn least<'a>(
+    blocks: impl Iterator<Item = &'a (u32, u32)>,
+    nuisance: impl Fn(BlockId) -> Nuisance,
+) -> Option<(u32, u32)> {
+    let mut best = None;
+    for &(generation, block) in blocks.take(MOST_LOOKED_AT) {
+        let one = nuisance(BlockId(block));
+        if best.is_none_or(|(least, _)| one < least) {
+            best = Some((one, (generation, block)));
+        }
+        if one == Nuisance::None {
+            break;
+        }
+    }
+    best.map(|(_, block)| block)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn quiet(_: BlockId) -> Nuisance {
+        Nuisance::None
+    }
+
+    #[test]
+    fn a_quiet_channel_counts_more_than_little_wear() {
+        let mut free = FreeBlocks::default();
+        (0..4).for_each(|block| free.add(BlockId(block), Generation(block)));
+        let ranks = [Nuisance::Erase, Nuisance::Some, Nuisance::None, Nuisance::None];
+        let mut take = |stays| free.take(0, stays, |block| ranks[block.0 as usize]);
+        assert_eq!(take(false), Some((BlockId(2), Generation(2))));
+        assert_eq!(take(true), Some((BlockId(3), Generation(3))));
+        assert_eq!(take(false), Some((BlockId(1), Generation(1))));
+        assert_eq!(take(false), Some((BlockId(0), Generation(0))), "a busy one rather than none");
+    }
 
     #[test]
     fn the_least_worn_block_is_taken_first_and_some_are_left_alone() {
@@ -87,10 +134,10 @@ mod tests {
         for (block, generation) in [(0, 3), (1, 1), (2, 2), (3, 4)] {
             free.add(BlockId(block), Generation(generation));
         }
-        assert_eq!(free.take(1, true), Some((BlockId(3), Generation(4))));
-        assert_eq!(free.take(0, false), Some((BlockId(1), Generation(1))));
-        assert_eq!(free.take(1, false), Some((BlockId(2), Generation(2))));
-        assert_eq!(free.take(1, false), None);
+        assert_eq!(free.take(1, true, quiet), Some((BlockId(3), Generation(4))));
+        assert_eq!(free.take(0, false, quiet), Some((BlockId(1), Generation(1))));
+        assert_eq!(free.take(1, false, quiet), Some((BlockId(2), Generation(2))));
+        assert_eq!(free.take(1, false, quiet), None);
     }
 
     #[test]
@@ -106,7 +153,7 @@ mod tests {
     fn dirty_blocks_count_as_free_and_are_cleaned_a_few_ahead() {
         let mut free = FreeBlocks::default();
         (0..10).for_each(|block| free.add_dirty(BlockId(block)));
-        assert_eq!((free.count(), free.clean_count(), free.take(0, false)), (10, 0, None));
+        assert_eq!((free.count(), free.clean_count(), free.take(0, false, quiet)), (10, 0, None));
         let cleaning: Vec<_> = core::iter::from_fn(|| free.next_to_clean(|_| false)).collect();
         assert_eq!(cleaning.len(), 8);
         for block in cleaning {

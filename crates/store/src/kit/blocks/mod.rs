@@ -8,6 +8,7 @@
 //! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not
 //! erased.
 
+mod channels;
 pub(crate) mod choice;
 mod free;
 mod usage;
@@ -18,6 +19,8 @@ use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{Timestamp, is_planted};
 
 use super::writer::StreamId;
+use channels::BusyChannels;
+pub(crate) use channels::EraseNeed;
 use free::FreeBlocks;
 pub(crate) use usage::Usage;
 
@@ -110,6 +113,7 @@ pub(crate) struct Blocks {
     pub(crate) geometry: Geometry,
     list: Vec<Block>,
     free: FreeBlocks,
+    busy: BusyChannels,
     /// Pages that recovery found torn: nothing in them was ever indexed.
     holes: BTreeSet<u32>,
     /// Blocks that are quarantined.
@@ -129,6 +133,7 @@ impl Blocks {
             geometry,
             list: Vec::new(),
             free: FreeBlocks::default(),
+            busy: BusyChannels::default(),
             holes: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
@@ -386,7 +391,26 @@ impl Blocks {
         self.quarantined
     }
 
-    /// A block is about to be erased.
+    /// The channels of the device's blocks, as far as it tells them.
+    pub(crate) fn tell_channels(&mut self, channels: Vec<Option<u32>>) {
+        assert_eq!(channels.len(), self.list.len(), "one for each block");
+        self.busy.tell(channels);
+    }
+
+    /// The next block whose erase is begun now, of those that were asked for.
+    pub(crate) fn next_erase(&mut self, need: EraseNeed) -> Option<BlockId> {
+        let block = self.busy.next_erase(need)?;
+        debug_assert_eq!(self.get(block).state, BlockState::Erasing, "it was asked for");
+        Some(block)
+    }
+
+    /// A block could not be erased: it is left alone.
+    pub(crate) fn erase_failed(&mut self, block: BlockId) {
+        self.busy.erase_over(block);
+        self.quarantine(block);
+    }
+
+    /// A block is to be erased, when [`Self::next_erase`] names it.
     pub(crate) fn begin_erase(&mut self, block: BlockId) {
         let entry = self.get_mut(block);
         assert_eq!(entry.readers, 0, "a block with readers is not erased");
@@ -396,6 +420,7 @@ impl Blocks {
             entry.state
         );
         entry.state = BlockState::Erasing;
+        self.busy.ask_erase(block);
     }
 
     /// Recovery knows what a sealed block holds, and how many of its pages are programmed.
@@ -413,10 +438,12 @@ impl Blocks {
         self.rests_next = Some(moved);
     }
 
-    /// Takes the least worn free block, if more than `leave` are free.
+    /// Takes the least worn free block of those whose channels are least busy, if more than `leave` are
+    /// free.
     pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
         let rests = self.rests_next == Some(stream);
-        let (block, generation) = self.free.take(leave, rests)?;
+        let busy = &self.busy;
+        let (block, generation) = self.free.take(leave, rests, |block| busy.nuisance(block))?;
         if rests {
             self.rests_next = None;
         }
@@ -424,6 +451,7 @@ impl Blocks {
         assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
         let (state, opened) = (BlockState::Open(stream), entry.opened);
         *entry = Block { state, stream, opened, ..Block::free(generation) };
+        self.busy.opened(stream, block);
         Some(block)
     }
 
@@ -434,6 +462,7 @@ impl Blocks {
         debug_assert!(matches!(entry.state, BlockState::Open(_)));
         entry.state = BlockState::Sealed;
         entry.sealed_at = clock;
+        self.busy.sealed(block);
     }
 
     /// The block is erased.
@@ -446,6 +475,7 @@ impl Blocks {
         }
         let entry = self.get_mut(block);
         *entry = Block { opened: entry.opened, ..Block::free(generation) };
+        self.busy.erase_over(block);
         self.free.add(block, generation);
     }
 

@@ -36,7 +36,7 @@ use super::index::{Ahead, NODES_OF_DEAD};
 use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
-use crate::kit::blocks::Blocks;
+use crate::kit::blocks::{Blocks, EraseNeed};
 use crate::kit::blocks::choice::{Search, choose_least_worn, choose_victim};
 use crate::kit::volume::Volume;
 use crate::kit::writer::StreamId;
@@ -173,6 +173,7 @@ impl Collector {
         if self.victims.advance(pages, kit, spaces, reads) {
             self.fruitless = None;
         }
+        kit.volume.begin_erases(EraseNeed::of(scarcity.short || free <= floor));
         if self.victims.set_damaged_aside(&mut kit.volume, spaces) {
             // What such a block held counts as durable from here on.
             spaces.marks.follow(&kit.volume.writer, &kit.staging);
