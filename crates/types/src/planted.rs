@@ -63,6 +63,8 @@ pub enum Bug {
     HandsOverParts,
     /// What lies where a record of a bucket lay is taken for that record, though its block was used anew.
     JoinsUsedAnew,
+    /// Of copies of a version the one is kept that its chain leads to first, though its block was emptied.
+    KeepsFirstCopy,
     /// Pages that were read ahead stay in memory when their block has left the log.
     KeepsReadAhead,
     /// A bucket leaves the log's tail without what was put since it was gathered ahead.

@@ -418,6 +418,13 @@ pub(super) struct Gathered {
     pub(super) is_of_run: bool,
 }
 
+impl Gathered {
+    /// By this records are in the order of the log.
+    pub(super) fn in_log(&self) -> (u64, u16) {
+        (self.sequence, self.place.slot)
+    }
+}
+
 /// What a detour looks for.
 #[derive(Debug)]
 enum DetourTo {

@@ -9,6 +9,11 @@
 //! come back: no write at or below it arrives any more (the replay floor), and it lies in the block
 //! that is erased next, with whatever else of its key is in the chain. *Otherwise* a scan after a
 //! crash finds a value whose tombstone is gone.
+//!
+//! Of copies of a version the last one in the log is kept. *Otherwise* it may be one in a block that is
+//! empty and not erased yet: all others are taken for needless, and that one goes with its block.
+
+use core::cmp::Reverse;
 
 use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::{Timestamp, is_planted};
@@ -143,13 +148,17 @@ pub(super) fn judge(
     let mark = core.spaces.marks.collection();
     let floor = core.spaces.marks.replay_floor();
     let blocks = &core.kit.volume.blocks;
-    // All by key, youngest first; copies of a version as they lie in the chain.
+    // All by key, youngest first; of copies of a version the last one in the log: a record of the chain may
+    // lead to a run of which something was copied before, and those copies lie behind it in the chain.
     let named = |at: usize| {
         let record = gathering.record(&gathering.records[at]);
-        (core.name_of(&record), core::cmp::Reverse(record.version), at)
+        (core.name_of(&record), Reverse(record.version), at)
     };
     let mut all: Vec<_> = (0..gathering.records.len()).map(named).collect();
-    all.sort_unstable();
+    all.sort_unstable_by_key(|&(name, version, at)| {
+        let last = (!is_planted!(KeepsFirstCopy)).then(|| gathering.records[at].in_log());
+        (name, version, Reverse(last), at)
+    });
     let (mut verdict, mut staying) = (KeepVerdict::default(), Vec::new());
     for versions in all.chunk_by(|one, other| one.0 == other.0) {
         let name = versions[0].0;
@@ -244,7 +253,7 @@ pub(super) fn judge(
     // Of a whole bucket, those come last of which memory knows nothing: whoever looks for them begins there.
     verdict.kept.sort_by_cached_key(|kept| {
         let version = gathering.record(&gathering.records[kept.at]).version;
-        (!core.knows(kept.name), version, core::cmp::Reverse(kept.at))
+        (!core.knows(kept.name), version, Reverse(kept.at))
     });
     verdict.numbers = vec![DROPPED; gathering.records.len()];
     for (kept, number) in verdict.kept.iter().zip(0..) {
@@ -254,4 +263,80 @@ pub(super) fn judge(
     verdict.tombstones.sort_unstable();
     debug_assert!(verdict.kept.len() <= gathering.records.len());
     verdict
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia, PageId};
+    use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Version};
+
+    use super::super::rewrite::append_moved;
+    use super::super::{Skimpy, SkimpyConfig};
+    use super::*;
+    use crate::api::prelude::*;
+
+    fn gathered(core: &FrugalContents, bucket: u32) -> Gathering {
+        let mut gathering = core.gathering(bucket, None);
+        while let Some(page) = gathering.page(&core.buckets, &core.kit.volume.blocks) {
+            let group = core.kit.volume.page_in_group(PageId(page));
+            let bytes = group.expect("nothing is durable yet").to_vec();
+            gathering.look(&bytes, true, &core.buckets).expect("it is sound");
+        }
+        gathering
+    }
+
+    /// Two versions of a key are copied out of the tail, one of a run among them; the block is not erased
+    /// yet. Then a record of the chain leads to the run: how many of the originals are kept.
+    fn originals_that_are_kept() -> usize {
+        let config = MemoryConfig {
+            pages_per_block: 2,
+            initial_blocks: 64,
+            max_blocks: 64,
+            ..MemoryConfig::default()
+        };
+        let device = Box::new(MemoryMedia::new(config).open());
+        let config = SkimpyConfig {
+            keys: 1,
+            translated_thousandths: 64_000,
+            cache_bytes: 0,
+            ..SkimpyConfig::default()
+        };
+        let (mut store, _) = Skimpy::open(device, config).expect("opens");
+        let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, b"key");
+        let bucket = store.core.buckets.of(key.hash);
+        let put = |store: &mut Skimpy, n, expires_at| {
+            let version = Version::new(Timestamp::from_nanos(n), ClientId::new(1));
+            store.put(key, version, &[7; 3000], expires_at).expect("there is room");
+        };
+        [10, 20, 40].into_iter().for_each(|n| put(&mut store, n, Expiry::NEVER));
+        let core = &mut store.core;
+        let tail = core.log[0];
+        let gathering = gathered(core, bucket);
+        let verdict = judge(&gathering, Leaving::Block(tail), false, core);
+        let leave = verdict.kept().filter(|kept| kept.leaves).count();
+        assert_eq!((verdict.count(), leave), (2, 2), "the youngest is loose, and stays");
+        append_moved(&gathering, &verdict, tail, core);
+        core.log.pop_front();
+        put(&mut store, 50, Expiry::at(Timestamp::MAX.previous()));
+        let core = &store.core;
+        let gathering = gathered(core, bucket);
+        let verdict = judge(&gathering, Leaving::Nothing, false, core);
+        assert_eq!(verdict.count(), 4, "all versions are wanted");
+        let is_in =
+            |kept: &&KeptRecord| gathering.is_in(kept.at, Some(tail), &core.kit.volume.blocks);
+        verdict.kept().filter(is_in).count()
+    }
+
+    /// *Otherwise* the copy is taken for needless, goes with its block, and the version is gone.
+    #[test]
+    fn what_is_kept_lies_in_no_block_that_was_emptied() {
+        assert_eq!(originals_that_are_kept(), 0);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_original_in_a_block_that_was_emptied_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::KeepsFirstCopy, originals_that_are_kept), 1);
+    }
 }

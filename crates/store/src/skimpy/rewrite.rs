@@ -22,7 +22,7 @@ use super::chain::{Gathering, is_in_place};
 use super::contents::FrugalContents;
 use super::keep::{JudgedKey, KeepVerdict, KeptRecord};
 use super::translations::{Name, Youngest};
-use crate::kit::blocks::Blocks;
+use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::volume::block_bytes;
 use crate::kit::writer::StreamId;
 use crate::layout::{self, LargeHead, LinkKind, Links, NO_PAGE, Record, RecordKind, UNKNOWN_PAGE};
@@ -218,6 +218,7 @@ pub(super) fn append_moved(
     let mut moved: BTreeMap<Name, Youngest> = BTreeMap::new();
     for kept in verdict.kept() {
         if !kept.leaves {
+            debug_assert!(may_stay(gathering, kept, core), "{kept:?} goes with its block");
             continue;
         }
         if kept.is_loose {
@@ -248,6 +249,18 @@ pub(super) fn append_moved(
     }
     let own: Vec<usize> = (0..gathering.records.len()).filter(|&at| is_own(at, core)).collect();
     forget(gathering, verdict, own.into_iter(), core);
+}
+
+/// Whether what is kept is still there when every block is erased that has left the log. A tombstone need not
+/// be: it may be kept for what lies in such a block as well.
+fn may_stay(gathering: &Gathering, kept: &KeptRecord, core: &FrugalContents) -> bool {
+    let gathered = &gathering.records[kept.at];
+    let record = gathering.record(gathered);
+    let blocks = &core.kit.volume.blocks;
+    let block = blocks.of(PageId(gathered.place.page));
+    let is_emptied =
+        core.log.front() != Some(&block) && blocks.get(block).state == BlockState::Victim;
+    !is_emptied || record.kind.is_tombstone() || !record.expires_at.is_never()
 }
 
 /// Appends what is kept of some records, whose pages could not be programmed, in front of the chain, loose ones

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{Figure, Skimpy, SkimpyConfig};
 
@@ -79,6 +80,73 @@ fn what_is_gathered_ahead_is_all_of_its_bucket() {
     }
 }
 
+/// As `misses`, with large values beside a few small ones, on a device whose log is a few blocks long.
+fn misses_in_a_short_log(seed: u64) -> usize {
+    let mut dice = Dice(seed);
+    let (pages, blocks) = [(1, 24), (2, 20), (1, 40), (2, 30)][dice.below(4) as usize];
+    let media = MemoryMedia::new(MemoryConfig {
+        pages_per_block: pages,
+        initial_blocks: blocks,
+        max_blocks: blocks,
+        completions_per_poll: 1 + dice.below(3) as usize,
+        shuffle: Some(seed),
+        ..MemoryConfig::default()
+    });
+    let (keys, large_of) = (3 + dice.below(12), 2 + dice.below(6));
+    let few = SkimpyConfig {
+        keys: 1 + dice.below(6),
+        translated_thousandths: 1000 + 1000 * dice.below(8) as u32,
+        loose: true,
+        ..frugal(config())
+    };
+    let (mut driver, mut put) = (open_with(&media, few).0, Put::new());
+    let (mut time, mut missed, lag) = (1, 0, dice.below(20));
+    let per_turn = 1 + dice.below(6);
+    for turn in 1..2500u64 {
+        driver.store.begin_batch(turn);
+        for _ in 0..dice.below(per_turn) {
+            let is_large = dice.below(large_of) == 0;
+            let key = match is_large {
+                true => 1000 + dice.below(3),
+                false if dice.below(2) == 0 => dice.below(keys),
+                false => dice.below(3),
+            };
+            let value = (dice.below(12) > 0).then_some(time as u8);
+            let done = match value {
+                Some(byte) => {
+                    let bytes = match is_large {
+                        true => 5000 + dice.below(6000) as usize,
+                        false => [100, 300, 900, 1900][dice.below(4) as usize],
+                    };
+                    driver.try_put(&key.to_be_bytes(), time, &vec![byte; bytes])
+                }
+                None => driver.try_delete(&key.to_be_bytes(), time),
+            };
+            if done.is_ok() {
+                put.entry(key).or_default().push((time, value));
+                time += 1;
+            }
+        }
+        let mark = time.saturating_sub(1 + lag);
+        driver.store.advance_watermark(at(mark));
+        driver.store.advance_replay_floor(at(mark));
+        driver.pump();
+        driver.events.clear();
+        if turn.is_multiple_of(400) {
+            missed += misses_at(&mut driver, &put, mark) + misses_at(&mut driver, &put, time);
+        }
+    }
+    missed
+}
+
+/// With the first of these seeds a version goes of which a copy lies in a block that was emptied.
+#[test]
+fn what_leaves_a_short_log_is_found_afterwards() {
+    for seed in [5105].into_iter().chain(0..12) {
+        assert_eq!(misses_in_a_short_log(seed), 0, "seed {seed}");
+    }
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use timestone_types::planted::{Bug, set, with};
@@ -91,6 +159,14 @@ mod planted {
             set(None);
             found.is_err() || found.is_ok_and(|missed| missed > 0)
         })
+    }
+
+    #[test]
+    fn a_version_that_goes_as_its_copy_lies_in_an_empty_block_is_found() {
+        let found = || with(Bug::KeepsFirstCopy, || misses_in_a_short_log(5105));
+        let found = std::panic::catch_unwind(found);
+        set(None);
+        assert!(found.is_err() || found.is_ok_and(|missed| missed > 0));
     }
 
     #[test]
