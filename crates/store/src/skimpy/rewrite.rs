@@ -97,7 +97,6 @@ pub(super) fn choose(
 ) -> Way {
     let is_long = gathering.records.len() > verdict.count() + LONG_CHAIN;
     let blocks = &core.kit.volume.blocks;
-    let all = verdict.kept().map(|kept| kept_bytes(gathering, kept));
     let leave = match (block, weight.own == weight.all) {
         (Some(_), true) => 0,
         (Some(_), false) if is_long && weight.beside() <= budget => LEAST_LEFT,
@@ -105,7 +104,7 @@ pub(super) fn choose(
         (Some(_), false) if weight.all <= 2 * weight.own => blocks.floor(),
         _ => spare(blocks),
     };
-    if has_room(all, leave, core) {
+    if has_room_for_whole(gathering, verdict, leave, core) {
         return Way::Whole;
     }
     let own = verdict.kept().filter(|kept| kept.leaves);
@@ -124,23 +123,75 @@ pub(super) fn has_room_at_all(lengths: impl Iterator<Item = usize>, core: &Fruga
     has_room(lengths, 0, core)
 }
 
-/// Whether records of these lengths find room, and so many blocks stay free. What the open block has
-/// left counts as well: *otherwise* the last blocks would never be used, though a block of the log could
-/// be emptied into them.
+/// Whether records of these lengths find room, and so many blocks stay free, if they are written in this
+/// order.
 fn has_room(lengths: impl Iterator<Item = usize>, leave: u32, core: &FrugalContents) -> bool {
-    const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
-    let volume = &core.kit.volume;
-    // The open page may have room for none of them.
-    let (mut pages, mut left) = (0u32, 0);
-    for length in lengths {
-        if length > left {
-            (pages, left) = (pages + 1, ROOM);
-        }
-        left -= length;
+    let mut packing = Packing::default();
+    lengths.for_each(|length| packing.add(length));
+    packing.has_room(leave, core)
+}
+
+/// Whether all that is kept of a bucket finds room as [`append_whole`] writes it, and so many blocks stay
+/// free.
+fn has_room_for_whole(
+    gathering: &Gathering,
+    verdict: &KeepVerdict,
+    leave: u32,
+    core: &FrugalContents,
+) -> bool {
+    let mut packing = Packing::default();
+    let WholeOrder { loose, chain } = WholeOrder::of(verdict);
+    loose.iter().for_each(|kept| packing.add(kept_bytes(gathering, kept)));
+    if begins_a_page(gathering, &chain, packing.left, core) {
+        packing.left = 0;
     }
-    let pages = pages.saturating_sub(volume.writer.pages_left(StreamId::Hot, &volume.blocks));
-    let blocks = pages.div_ceil(volume.geometry().pages_per_block);
-    volume.blocks.clean_count() >= blocks && volume.blocks.free_count() >= blocks + leave
+    chain.iter().for_each(|kept| packing.add(kept_bytes(gathering, kept)));
+    packing.has_room(leave, core)
+}
+
+/// Bytes that a page has for records, with what each takes beside.
+const PAGE_ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
+
+/// Pages that records take which are written one after the other. The open page may have room for none of
+/// them. Where it has, the same records, or shorter ones, begin no more pages than these, in the same order.
+#[derive(Default)]
+struct Packing {
+    pages: u32,
+    /// Bytes that the last one has left.
+    left: usize,
+}
+
+impl Packing {
+    fn add(&mut self, length: usize) {
+        if length > self.left {
+            (self.pages, self.left) = (self.pages + 1, PAGE_ROOM);
+        }
+        self.left -= length;
+    }
+
+    /// Whether there are so many pages, and so many blocks stay free. What the open block has left counts as
+    /// well: *otherwise* the last blocks would never be used, though a block of the log could be emptied into
+    /// them.
+    fn has_room(&self, leave: u32, core: &FrugalContents) -> bool {
+        let volume = &core.kit.volume;
+        let left = volume.writer.pages_left(StreamId::Hot, &volume.blocks);
+        let blocks = self.pages.saturating_sub(left).div_ceil(volume.geometry().pages_per_block);
+        volume.blocks.clean_count() >= blocks && volume.blocks.free_count() >= blocks + leave
+    }
+}
+
+/// What is kept of a bucket, in the order in which it is written whole.
+struct WholeOrder<'a> {
+    /// What stays loose, first.
+    loose: Vec<&'a KeptRecord>,
+    chain: Vec<&'a KeptRecord>,
+}
+
+impl<'a> WholeOrder<'a> {
+    fn of(verdict: &'a KeepVerdict) -> Self {
+        let (loose, chain) = verdict.kept().partition(|kept| kept.is_loose);
+        Self { loose, chain }
+    }
 }
 
 /// Appends what is kept, the oldest first, with all pointers; the bucket's head is the last one. Loose
@@ -153,15 +204,23 @@ pub(super) fn append_whole(
     let mut newest: BTreeMap<Name, Youngest> =
         verdict.keys().map(|key| (key.name, Youngest::NONE)).collect();
     let mut loose: BTreeMap<Name, Youngest> = BTreeMap::new();
-    for kept in verdict.kept().filter(|kept| kept.is_loose) {
+    let order = WholeOrder::of(verdict);
+    for kept in order.loose {
         loose.insert(kept.name, append_loose(gathering, kept, core));
     }
     let mut head = NO_PAGE;
-    let count = verdict.count() - loose.len();
-    keep_together(gathering, verdict, core);
+    let count = order.chain.len();
+    if begins_a_page(
+        gathering,
+        &order.chain,
+        core.kit.volume.writer.room_in_page(StreamId::Hot),
+        core,
+    ) {
+        core.kit.volume.end_page(StreamId::Hot);
+    }
     // Without copies it begins, at the earliest, in the open block.
     core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
-    for (number, kept) in verdict.kept().filter(|kept| !kept.is_loose).enumerate() {
+    for (number, kept) in order.chain.into_iter().enumerate() {
         let links = Links {
             next: head,
             prior: newest.get(&kept.name).map_or(NO_PAGE, |known| known.page),
@@ -186,18 +245,19 @@ pub(super) fn append_whole(
     core.counts.rewritten_buckets += 1;
 }
 
-/// A bucket that fits a page and not what the open one has left begins a page, where there is room to spare:
-/// who looks for one of its keys reads one page. What is left empty comes back when the block is emptied.
-fn keep_together(gathering: &Gathering, verdict: &KeepVerdict, core: &mut FrugalContents) {
-    const ROOM: usize = PAGE_BYTES - layout::HEADER_BYTES;
-    let of_chain = verdict.kept().filter(|kept| !kept.is_loose);
-    let bytes: usize = of_chain.map(|kept| kept_bytes(gathering, kept)).sum();
-    let volume = &mut core.kit.volume;
-    let left = volume.writer.room_in_page(StreamId::Hot);
-    let has_room = volume.blocks.free_count() > spare(&volume.blocks);
-    if bytes > left && bytes <= ROOM && has_room && !is_planted!(SplitsWholeBuckets) {
-        volume.end_page(StreamId::Hot);
-    }
+/// Whether a bucket's chain begins a page, as it fits one and not what the open one has left, and there is
+/// room to spare: who looks for one of its keys reads one page. What is left empty comes back when the block
+/// is emptied.
+fn begins_a_page(
+    gathering: &Gathering,
+    chain: &[&KeptRecord],
+    left: usize,
+    core: &FrugalContents,
+) -> bool {
+    let bytes: usize = chain.iter().map(|kept| kept_bytes(gathering, kept)).sum();
+    let blocks = &core.kit.volume.blocks;
+    let has_room = blocks.free_count() > spare(blocks);
+    bytes > left && bytes <= PAGE_ROOM && has_room && !is_planted!(SplitsWholeBuckets)
 }
 
 /// Appends what is kept in a block, the oldest first, in front of the chain; what is loose stays so. What
@@ -330,8 +390,7 @@ pub(super) fn has_room_to_shorten(
     verdict: &KeepVerdict,
     core: &FrugalContents,
 ) -> bool {
-    let all = verdict.kept().map(|kept| kept_bytes(gathering, kept));
-    has_room(all, core.kit.volume.blocks.reserve(), core)
+    has_room_for_whole(gathering, verdict, core.kit.volume.blocks.reserve(), core)
 }
 
 /// Whether there is room to move some of what is kept.
@@ -433,13 +492,15 @@ pub(super) fn is_worthwhile(core: &FrugalContents) -> bool {
 #[cfg(test)]
 mod tests {
     use timestone_flash::{MemoryConfig, MemoryMedia};
-    use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
+    use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
+    use super::super::chain::SoughtKey;
     use super::super::keep::Leaving;
     use super::super::work::looks_of;
     use super::super::{Skimpy, SkimpyConfig, keep};
     use super::*;
     use crate::api::{Reads, Upkeep, Writes};
+    use crate::kit::ledger::Held;
 
     /// A way in which a bucket leaves the log's tail.
     type Append = fn(&Gathering, &KeepVerdict, BlockId, &mut FrugalContents);
@@ -466,7 +527,7 @@ mod tests {
         let (mut store, _) = Skimpy::open(device, config).expect("opens");
         for n in 1..=versions {
             let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, b"hot");
-            let version = Version::new(Timestamp::from_nanos(n), timestone_types::ClientId::new(1));
+            let version = Version::new(Timestamp::from_nanos(n), ClientId::new(1));
             store.put(key, version, b"value", Expiry::NEVER).expect("there is room");
             if n % 200 == 0 {
                 store.pump(Timestamp::from_nanos(n * 1_000_000), &mut Vec::new());
@@ -519,7 +580,7 @@ mod tests {
         let three = own.iter().take(3).map(|name| (name, 800));
         for (name, bytes) in three.chain([(&others[0], 3000), (&others[1], 2800)]) {
             let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, name);
-            let version = Version::new(Timestamp::from_nanos(5), timestone_types::ClientId::new(1));
+            let version = Version::new(Timestamp::from_nanos(5), ClientId::new(1));
             store.put(key, version, &vec![1; bytes], Expiry::NEVER).expect("there is room");
         }
         let core = &mut store.core;
@@ -550,5 +611,84 @@ mod tests {
     fn a_whole_bucket_that_lies_in_two_pages_is_found() {
         use timestone_types::planted::{Bug, with};
         assert_eq!(with(Bug::SplitsWholeBuckets, pages_of_a_whole_bucket).len(), 2);
+    }
+
+    /// How a bucket of which everything lies in the tail leaves it, with so many pages left of the log and no
+    /// clean block. What is kept would fit two in the order of its versions.
+    fn way_with_pages_left(pages: u32) -> Way {
+        let config = MemoryConfig {
+            pages_per_block: 8,
+            initial_blocks: 16,
+            max_blocks: 16,
+            ..MemoryConfig::default()
+        };
+        let device = Box::new(MemoryMedia::new(config).open());
+        let config = SkimpyConfig {
+            keys: 1,
+            translated_thousandths: 64_000,
+            cache_bytes: 0,
+            ..Default::default()
+        };
+        let (mut store, _) = Skimpy::open(device, config).expect("opens");
+        let seed = store.seed();
+        let names: Vec<[u8; 4]> = (0..100u32).map(u32::to_be_bytes).collect();
+        let keys = names.iter().map(|name| KeyRef::new(seed, KeyspaceId::DEFAULT, name));
+        let (own, others): (Vec<_>, Vec<_>) = keys.partition(|key| key.hash.0 >> 63 == 0);
+        let version = |n| Version::new(Timestamp::from_nanos(n), ClientId::new(1));
+        let put = |store: &mut Skimpy, key, n, bytes: usize| {
+            store.put(key, version(n), &vec![7; bytes], Expiry::NEVER).expect("there is room");
+        };
+        // x and y have loose versions, a and b are in the chain.
+        let [x, y, a, b] = [own[0], own[1], own[2], own[3]];
+        for (key, n, bytes) in
+            [(x, 1, 10), (y, 2, 10), (a, 10, 2700), (x, 20, 1000), (b, 30, 2700), (y, 40, 1000)]
+        {
+            put(&mut store, key, n, bytes);
+        }
+        let core = &mut store.core;
+        let tail = core.log[0];
+        let bucket = core.buckets.of(x.hash);
+        let link = |core: &mut FrugalContents, key: KeyRef<'_>, n| {
+            let value = vec![7; 3800];
+            let record = Record {
+                kind: RecordKind::Value,
+                keyspace: key.keyspace,
+                hash: key.hash,
+                version: version(n),
+                expires_at: Expiry::at(Timestamp::MAX.previous()),
+                key: key.bytes,
+                value: &value,
+                links: None,
+            };
+            core.link(&record, SoughtKey::of(key).name, Held::NOTHING, 0)
+        };
+        let mut n = 100;
+        while core.kit.volume.blocks.clean_count() > 0
+            || core.kit.volume.writer.pages_left(StreamId::Hot, &core.kit.volume.blocks) != pages
+        {
+            n += 1;
+            link(core, others[n as usize % 8], n).expect("there is room");
+        }
+        let mut gathering = core.gathering(bucket, None);
+        while let Some(page) = gathering.page(&core.buckets, &core.kit.volume.blocks) {
+            let group = core.kit.volume.page_in_group(PageId(page));
+            let bytes = group.expect("nothing is durable yet").to_vec();
+            gathering.look(&bytes, true, &core.buckets).expect("it is sound");
+        }
+        let verdict = keep::judge(&gathering, Leaving::Block(tail), false, core);
+        let lengths = verdict.kept().map(|kept| kept_bytes(&gathering, kept));
+        assert!(has_room(lengths, 0, core), "it would fit in another order");
+        let weight = Weight::of(&gathering, &verdict);
+        let way = choose(&gathering, &verdict, weight, Some(tail), 0, core);
+        if way == Way::Whole {
+            append_whole(&gathering, &verdict, core);
+        }
+        way
+    }
+
+    /// As it is written, loose ones first, it takes three.
+    #[test]
+    fn what_seems_to_have_room_has_room() {
+        assert_eq!([2, 3].map(way_with_pages_left), [Way::Waits, Way::Whole]);
     }
 }
