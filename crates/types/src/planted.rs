@@ -69,6 +69,8 @@ pub enum Bug {
     KeepsReadAhead,
     /// A bucket leaves the log's tail without what was put since it was gathered ahead.
     TrustsEarly,
+    /// What was gathered ahead for a block that has left is taken for what is gathered for a later one.
+    TakesOutlived,
     /// The place of a loose version is given to another key.
     EvictsLoose,
     /// Checkpoints do not tell of loose versions.

@@ -14,12 +14,14 @@
 //! made.
 //!
 //! Invariant: what was put since an early gathering began lies in no block that is emptied with it: its
-//! block was full by then. Bounded are the pages that are read ahead, the gatherings that are under way,
+//! block was full by then. A gathering that outlives its block is none for a later block: what was put
+//! meanwhile may lie there. Bounded are the pages that are read ahead, the gatherings that are under way,
 //! and the bytes of those that are done.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use timestone_flash::{BlockId, PAGE_BYTES};
+use timestone_types::is_planted;
 
 use super::chain::Gathering;
 use super::contents::FrugalContents;
@@ -105,7 +107,8 @@ impl ReadAhead {
             while serving.reads.early.has_room()
                 && let Some(bucket) = next.buckets.pop_first()
             {
-                if serving.reads.early.begin(bucket, next.block) {
+                let now = serving.core.buckets.now();
+                if serving.reads.early.begin(bucket, next.block, now) {
                     let gathering = serving.core.gathering(bucket, None);
                     serving.gather(Owner::Early, gathering);
                 }
@@ -176,12 +179,21 @@ fn buckets_that_ask(
     Some(buckets)
 }
 
+/// For what a bucket is gathered early.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// The block that its records will have to leave.
+    block: BlockId,
+    /// When it was asked for, by the clock of links: the block was full by then.
+    since: u64,
+}
+
 /// Gatherings of buckets whose records will have to leave a block that is next.
 #[derive(Debug, Default)]
 pub(super) struct EarlyGatherings {
-    /// By bucket: the block for whose sake it is gathered.
-    under_way: BTreeMap<u32, BlockId>,
-    done: BTreeMap<u32, (BlockId, Gathering)>,
+    /// By bucket.
+    under_way: BTreeMap<u32, Request>,
+    done: BTreeMap<u32, (Request, Gathering)>,
     /// Bytes of those that are done.
     bytes: usize,
 }
@@ -197,46 +209,95 @@ impl EarlyGatherings {
     }
 
     /// Whether a bucket is to be gathered: not yet, so far.
-    fn begin(&mut self, bucket: u32, block: BlockId) -> bool {
+    fn begin(&mut self, bucket: u32, block: BlockId, now: u64) -> bool {
         if self.done.contains_key(&bucket) || self.under_way.contains_key(&bucket) {
             return false;
         }
-        self.under_way.insert(bucket, block);
+        let since = if is_planted!(TakesOutlived) { 0 } else { now };
+        self.under_way.insert(bucket, Request { block, since });
         true
     }
 
-    /// A bucket is gathered.
+    /// A bucket is gathered: it may be for a block that has left, while it is under way for a later one.
     pub(super) fn gathered(&mut self, gathering: Gathering) {
         let bucket = gathering.bucket;
-        let Some(block) = self.under_way.remove(&bucket) else { return };
+        let request = self.under_way.get(&bucket).copied();
+        let Some(request) = request.filter(|request| request.since <= gathering.began) else {
+            return;
+        };
+        self.under_way.remove(&bucket);
         if gathering.bytes() < MOST_BYTES {
             self.bytes += gathering.bytes();
-            self.done.insert(bucket, (block, gathering));
+            self.done.insert(bucket, (request, gathering));
         }
     }
 
     /// What was gathered of a bucket, if all of it is here.
     pub(super) fn take(&mut self, bucket: u32) -> Option<Gathering> {
-        let (_, gathering) = self.done.remove(&bucket)?;
+        let (request, gathering) = self.done.remove(&bucket)?;
+        debug_assert!(request.since <= gathering.began, "its block was full when it began");
         self.bytes -= gathering.bytes();
         Some(gathering)
     }
 
     /// A bucket is rewritten, or cannot be gathered: what was gathered before is of no use. Or another
-    /// one goes on with what is under way: whether something is.
-    pub(super) fn forget(&mut self, bucket: u32) -> bool {
+    /// one goes on with what is under way, if something is: with a gathering that began at this time or later.
+    pub(super) fn forget(&mut self, bucket: u32) -> Option<u64> {
         self.take(bucket);
-        self.under_way.remove(&bucket).is_some()
+        self.under_way.remove(&bucket).map(|request| request.since)
     }
 
     /// A block has left: so do gatherings that were made for its sake.
     pub(super) fn left(&mut self, block: BlockId) {
-        self.under_way.retain(|_, home| *home != block);
+        self.under_way.retain(|_, request| request.block != block);
         let bytes = &mut self.bytes;
-        self.done.retain(|_, (home, gathering)| {
-            let stays = *home != block;
+        self.done.retain(|_, (request, gathering)| {
+            let stays = request.block != block;
             *bytes -= if stays { 0 } else { gathering.bytes() };
             stays
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_types::Timestamp;
+
+    use super::super::{Skimpy, SkimpyConfig};
+    use super::*;
+
+    /// A bucket is gathered for a block, which leaves before that is over. Then a loose version is put into a
+    /// later block, and the bucket is gathered for that one: which gatherings are taken for its, the one that
+    /// has outlived its block and one that has begun since.
+    fn are_taken() -> [bool; 2] {
+        let device = Box::new(MemoryMedia::new(MemoryConfig::default()).open());
+        let (mut store, _) = Skimpy::open(device, SkimpyConfig::default()).expect("opens");
+        let core = &mut store.core;
+        let [first, later] = [BlockId(1), BlockId(2)];
+        let mut early = EarlyGatherings::default();
+        assert!(early.begin(0, first, core.buckets.now()));
+        let outlived = core.gathering(0, None);
+        early.left(first);
+        core.buckets.put(0, Timestamp::from_nanos(50));
+        assert!(early.begin(0, later, core.buckets.now()));
+        let since = core.gathering(0, None);
+        [outlived, since].map(|gathering| {
+            early.gathered(gathering);
+            early.take(0).is_some()
+        })
+    }
+
+    /// *Otherwise* the bucket is rewritten without what was put into the later block, which is erased.
+    #[test]
+    fn a_gathering_that_outlives_its_block_is_none_for_a_later_one() {
+        assert_eq!(are_taken(), [false, true]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn one_that_is_taken_for_a_later_block_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::TakesOutlived, are_taken), [true, false]);
     }
 }

@@ -734,6 +734,11 @@ impl TailCollector {
             self.aside.buckets.extend(victim.all_buckets);
             return;
         }
+        let leads_there = |page: u32| core.kit.volume.blocks.of(PageId(page)) == block;
+        debug_assert!(
+            !core.translations.loose_pages().any(leads_there),
+            "nothing else leads to a loose version, and this one goes with its block"
+        );
         core.translations.set_horizon(victim.youngest);
         self.emptied(block, victim.forgets, victim.all_buckets, core);
         let block_bytes = block_bytes(core.kit.volume.geometry());

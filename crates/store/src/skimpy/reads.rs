@@ -198,12 +198,12 @@ impl PendingReads {
 
     /// An early gathering that is under way goes on for the rewriting of its bucket, if there is one.
     pub(super) fn adopt(&mut self, bucket: u32) -> bool {
-        if !self.early.forget(bucket) {
-            return false;
-        }
+        let Some(since) = self.early.forget(bucket) else { return false };
         let mut tasks = self.walks.iter_mut().flatten().map(|walk| &mut walk.task);
         let early = tasks.find_map(|task| match task {
-            Task::Bucket(owner @ Owner::Early, gathering) if gathering.bucket == bucket => {
+            Task::Bucket(owner @ Owner::Early, gathering)
+                if gathering.bucket == bucket && gathering.began >= since =>
+            {
                 Some(owner)
             }
             _ => None,

@@ -323,6 +323,12 @@ impl Translations {
             })
     }
 
+    /// The pages of all loose versions that are their keys' youngest.
+    pub(super) fn loose_pages(&self) -> impl Iterator<Item = u32> + '_ {
+        let places = self.sets.iter().flat_map(|set| set.marks.iter().zip(&set.entries));
+        places.filter(|(marks, _)| **marks & LOOSE != 0).map(|(_, entry)| entry.page)
+    }
+
     /// Versions that the chain has may be younger than some to which the prior pointers of a loose one
     /// lead.
     pub(super) fn mistrust(&mut self, name: Name) {
