@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 49] = [
+const KNOWN: [(&str, &str); 50] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
