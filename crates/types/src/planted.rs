@@ -243,6 +243,16 @@ pub enum Bug {
     JournalsUnsynced,
     /// A block whose first page reads as empty holds nothing, whatever the index says.
     BelievesEmptyPages,
+    /// Pages that a start could not read count as read when a checkpoint is written.
+    ForgetsUnread,
+    /// A block with pages that a start could not read is erased when they can be read later.
+    ErasesUnread,
+    /// Parts of a large value whose head a start may not have read are erased.
+    DropsHeadless,
+    /// A chain that is written again without what could not be read makes that void.
+    VoidsUnread,
+    /// In a bucket in pieces the order of the newest chain is trusted.
+    TrustsPieces,
     /// What could not be programmed counts as durable once something later is.
     ForgetsDisplaced,
     /// A large value that is being written is not written again when a block with parts of it fails.

@@ -53,7 +53,7 @@ impl InvalidPages {
     }
 
     /// Makes holes of them, in blocks that have so many `pages`. What the device has not read may be there,
-    /// and be read at the next start: so far goes a block that has any.
+    /// and be read at the next start: so far goes a block that has any, and these pages are noted.
     pub(crate) fn settle(
         &self,
         pages: &mut [u32],
@@ -62,6 +62,9 @@ impl InvalidPages {
     ) -> DamagedPages {
         for &InvalidPage { block, index, failed, .. } in &self.0 {
             let pages = &mut pages[block as usize];
+            if failed {
+                blocks.add_unread(geometry.page(BlockId(block), index));
+            }
             if failed && *pages > 0 {
                 *pages = (*pages).max(index + 1);
             }

@@ -17,6 +17,9 @@
 //! scanned. Any other key with a version that recovery will find was there at the beginning, and has
 //! stayed in its place, so that the stream, which goes by the order of keys, does not miss it.
 //!
+//! Pages that recovery could not read are listed: they lie before the first page to scan, and a scan looks at
+//! them nevertheless. So are those that it found torn.
+//!
 //! What it deliberately does not hold: values that are being staged (their puts are not stable; the
 //! log has them).
 //!
@@ -26,7 +29,7 @@
 //! Invariants: one checkpoint is written at a time, to blocks of its own (`writing`); the blocks of
 //! the last complete one are erased only when the next one is durable.
 
-use timestone_flash::{BlockId, Generation};
+use timestone_flash::{BlockId, Generation, PageId};
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{ClientId, Direction, KeyspaceId, Timestamp, Version, is_planted};
 
@@ -55,6 +58,8 @@ const KEY_BYTES_PER_PUMP: usize = 64 * 1024;
 const ORDERED_BYTES: usize = 6;
 
 const BLOCKS: u8 = b'B';
+const HOLES: u8 = b'H';
+const UNREAD: u8 = b'U';
 const SPACE: u8 = b'K';
 const FENCE: u8 = b'F';
 const SEGMENT: u8 = b'G';
@@ -237,6 +242,10 @@ impl Checkpointer {
         self.buffer.clear();
         self.next_key.clear();
         write_blocks(&mut self.buffer, volume, spaces.marks.watermark());
+        write_pages(&mut self.buffer, HOLES, volume.blocks.holes());
+        if !is_planted!(ForgetsUnread) {
+            write_pages(&mut self.buffer, UNREAD, volume.blocks.unread());
+        }
         for space in &spaces.list {
             self.buffer.push(SPACE);
             self.buffer.extend_from_slice(&space.id.get().to_le_bytes());
@@ -465,6 +474,15 @@ fn write_blocks(out: &mut Vec<u8>, volume: &Volume, watermark: Timestamp) {
     }
 }
 
+/// Pages of which the index knows nothing although they lie before where a scan would begin.
+fn write_pages(out: &mut Vec<u8>, kind: u8, pages: impl ExactSizeIterator<Item = u32>) {
+    if pages.len() > 0 {
+        out.push(kind);
+        out.extend_from_slice(&(pages.len() as u32).to_le_bytes());
+        pages.for_each(|page| out.extend_from_slice(&page.to_le_bytes()));
+    }
+}
+
 fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment: u16) {
     if index.keys_in(segment) == 0 {
         return;
@@ -567,6 +585,10 @@ pub(super) struct Content {
     /// Blocks that the largest value takes.
     pub(super) largest: u32,
     pub(super) blocks: Vec<BlockMark>,
+    /// Pages that were found torn, or were not read.
+    pub(super) holes: Vec<PageId>,
+    /// Those that were not read, ascending.
+    pub(super) unread: Vec<PageId>,
     pub(super) spaces: Vec<(KeyspaceId, Version)>,
     pub(super) fences: Vec<(KeyspaceId, Fence)>,
     /// Keyspaces all of whose keys came in their order, with the entries of the index that several
@@ -620,6 +642,14 @@ impl Cursor<'_> {
 
     fn u64(&mut self) -> Option<u64> {
         Some(u64_at(self.bytes(8)?, 0))
+    }
+
+    fn pages(&mut self) -> Option<Vec<PageId>> {
+        let count = self.u32()? as usize;
+        if count > self.0.len() / size_of::<u32>() {
+            return None;
+        }
+        (0..count).map(|_| self.u32().map(PageId)).collect()
     }
 
     /// The keys of a segment, with what [`read`] tells of them.
@@ -705,6 +735,8 @@ pub(super) fn read(
                     content.blocks.push(BlockMark { generation, scan_from, counts });
                 }
             }
+            HOLES => content.holes = cursor.pages()?,
+            UNREAD => content.unread = cursor.pages()?,
             SPACE => {
                 let id = KeyspaceId::new(cursor.u32()?);
                 content.spaces.push((id, cursor.version()?));

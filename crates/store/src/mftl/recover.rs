@@ -4,7 +4,7 @@
 //! ```text
 //!   1 first pages of every block ─► what it is, its generation
 //!   2 checkpoints, newest first ─► marks, fences, index
-//!   3 scan: pages behind each block's mark (all pages without one)
+//!   3 scan: pages behind each block's mark (all pages without one), and those that no start has read so far
 //!   4 block table; the device learns the write pointers
 //! ```
 //!
@@ -17,7 +17,7 @@
 //! head of a large value whose parts are gone, comes back; a block is erased that something is known
 //! of, or that could not be read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
@@ -102,6 +102,8 @@ struct Recovery {
     /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
     /// them.
     emptied: Vec<BlockId>,
+    /// Pages that no start has read so far, and that the checkpoint's marks leave out.
+    listed: BTreeSet<PageId>,
     report: RecoveryReport,
 }
 
@@ -132,6 +134,7 @@ pub(super) fn open(
         superseded: Vec::new(),
         outside: Vec::new(),
         emptied: Vec::new(),
+        listed: BTreeSet::new(),
         report: RecoveryReport::default(),
     };
     let candidates = recovery.probe(&mut *device)?;
@@ -381,7 +384,25 @@ impl Recovery {
             self.pages.iter().all(|&pages| pages <= geometry.pages_per_block),
             "marks beyond a block were refused"
         );
+        // What a scan looks at again is noted there.
+        let is_unread = |page: &PageId| content.unread.binary_search(page).is_ok();
+        for &hole in content.holes.iter().filter(|page| !is_unread(page)) {
+            if self.lies_before_scan(hole, &content) {
+                self.blocks.add_hole(hole);
+            }
+        }
         Some(content)
+    }
+
+    /// Whether a page lies before where the scan of its block begins, by a checkpoint that knows its life.
+    fn lies_before_scan(&self, page: PageId, content: &Content) -> bool {
+        let block = self.geometry.block_of(page);
+        let at = block.0 as usize;
+        let mark = content.blocks.get(at);
+        mark.is_some_and(|mark| {
+            self.generations.get(at) == Some(&mark.generation)
+                && self.geometry.index_of(page) < mark.scan_from
+        }) && !content.emptied.contains(&block)
     }
 
     /// Finds the records of all pages that the checkpoint does not cover.
@@ -419,6 +440,15 @@ impl Recovery {
             jobs.extend(chunks(geometry, block, from));
             self.report.scanned_blocks += u32::from(jobs.len() > before);
         }
+        // What could not be read before the checkpoint was written is not in its index.
+        let listed = content.unread.iter().copied();
+        let is_scanned = |page: &PageId| {
+            let first = self.first[self.geometry.block_of(*page).0 as usize];
+            first != FirstPage::Page(PageKind::Checkpoint)
+        };
+        let listed = listed.filter(|&page| self.lies_before_scan(page, content));
+        self.listed = listed.filter(is_scanned).collect();
+        jobs.extend(runs(&self.listed, geometry));
         // Nothing is in the cache yet.
         let bound = self.config.cache_bytes.saturating_add(self.config.beside_bytes);
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, pages), result, bytes| {
@@ -528,7 +558,8 @@ impl Recovery {
                     }
                 }
             }
-            PageKind::LargePart if self.emptied.contains(&block) => {
+            // Heads that the checkpoint knows are not found.
+            PageKind::LargePart if self.emptied.contains(&block) || self.listed.contains(&page) => {
                 self.blocks.usage(block).wrote_raw();
             }
             PageKind::LargePart => self.blocks.usage(block).found_parts(1),
@@ -768,6 +799,24 @@ fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item =
     (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
         (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
     })
+}
+
+/// Pages, those that lie one behind the other in a block together.
+fn runs(pages: &BTreeSet<PageId>, geometry: Geometry) -> Vec<PageRange> {
+    let mut runs: Vec<PageRange> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some((first, count))
+                if first.0 + *count == page.0
+                    && *count < SCAN_PAGES
+                    && geometry.block_of(*first) == geometry.block_of(page) =>
+            {
+                *count += 1;
+            }
+            _ => runs.push((page, 1)),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]

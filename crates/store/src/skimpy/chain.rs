@@ -221,9 +221,11 @@ impl Search {
             |known: &Youngest| known.exact || known.loose || known.version.timestamp <= at;
         let known = start.known.filter(is_start);
         let is_loose = known.is_some_and(|known| known.loose);
-        // A loose version that is a beginning may be younger than all that the chain has.
+        // What is behind a beginning may be younger than all that the chain has: a loose version, or what an
+        // earlier start could not read, and nobody knew of who put the records in front.
         let mut older = buckets.older(bucket).iter();
-        let has_loose = older.any(|one| matches!(one, Beginning::Loose(_)));
+        let in_pieces =
+            older.any(|one| matches!(one, Beginning::Loose(_)) || !is_planted!(TrustsPieces));
         let page = known.map(|known| known.page);
         Self {
             bucket,
@@ -237,7 +239,7 @@ impl Search {
             prior: page.map(|_| ChainCursor::at(buckets.head(bucket))),
             known: known.map(|known| known.version),
             root: 0,
-            passed: known.is_some_and(|known| known.loose && !known.exact) || has_loose,
+            passed: known.is_some_and(|known| known.loose && !known.exact) || in_pieces,
             finished: known.is_some_and(|known| known.page == NO_PAGE),
             vanished: false,
             pages: 0,

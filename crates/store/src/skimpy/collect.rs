@@ -189,8 +189,9 @@ impl TailCollector {
     }
 
     /// What a checkpoint would find now.
-    pub(super) fn state(&self) -> Chains {
-        match (self.failed.is_empty(), self.damaged_buckets.is_empty()) {
+    pub(super) fn state(&self, core: &FrugalContents) -> Chains {
+        let is_read = core.kit.volume.blocks.unread().len() == 0 || is_planted!(ForgetsUnread);
+        match (self.failed.is_empty(), is_read && self.damaged_buckets.is_empty()) {
             (false, _) => Chains::Displaced,
             (true, true) => Chains::Sound,
             (true, false) => Chains::Damaged,
@@ -335,6 +336,8 @@ impl TailCollector {
         core.kit.volume.blocks.begin_victim(block);
         let budget = rewrite::budget(self.won_before, core);
         let mut victim = TailVictim::new(block, budget);
+        // What could not be read when the store was opened is in no chain, even if it is read now.
+        victim.damaged = core.kit.volume.blocks.has_unread_in(block) && !is_planted!(ErasesUnread);
         if let Some(next) = self.ahead.take(block) {
             victim.go_on(&next, core);
         }

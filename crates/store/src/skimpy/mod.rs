@@ -685,7 +685,7 @@ impl Upkeep for Skimpy {
             }
             core.kit.volume.clean_blocks();
             collector.pump(&mut ServingWalks { core, reads, events: &mut self.events });
-            if checkpointer.pump(core, collector.state()) {
+            if checkpointer.pump(core, collector.state(core)) {
                 self.events.push(StoreEvent::CheckpointDone);
             }
             let waits = self.waits();
@@ -716,7 +716,7 @@ impl Upkeep for Skimpy {
         let work = walks
             || self.core.kit.staging.has_work(volume)
             || self.collector.has_work(&self.reads.early, &self.core)
-            || self.checkpointer.has_work(writer, self.collector.state());
+            || self.checkpointer.has_work(writer, self.collector.state(&self.core));
         if work || !self.events.is_empty() {
             return Some(volume.now());
         }

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::{AlignedBuffer, BlockId, Generation, PAGE_BYTES};
-use timestone_types::{Timestamp, is_planted};
+use timestone_types::{Timestamp, Version, is_planted};
 
 use super::chain::{Gathering, is_in_place, is_void};
 use super::contents::FrugalContents;
@@ -27,6 +27,7 @@ use super::futile::Futile;
 use super::jobs::MOST_FAILURES;
 use super::keep::{self, Leaving};
 use super::reads::{Owner, PartsFor, ServingWalks};
+use super::translations::Name;
 use super::victim::read_on;
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::ledger::Held;
@@ -66,6 +67,8 @@ struct PartsWalk {
     /// Buckets of its values, and those that are still to be gathered.
     buckets: BTreeSet<u32>,
     todo: BTreeSet<u32>,
+    /// While there are pages that no start has read so far: values with parts in it, by bucket.
+    values: BTreeMap<u32, BTreeSet<(Name, Version)>>,
     under_way: usize,
     /// Something in it, or in a chain that leads there, is damaged.
     damaged: bool,
@@ -142,6 +145,7 @@ impl PartsWalk {
             failures: 0,
             buckets: BTreeSet::new(),
             todo: BTreeSet::new(),
+            values: BTreeMap::new(),
             under_way: 0,
             damaged: false,
             live: 0,
@@ -187,7 +191,9 @@ fn pages_in(block: BlockId, head: &LargeHead<'_>, blocks: &Blocks) -> u32 {
 /// Whether a block holds parts, and is not written any more.
 fn is_sealed(block: BlockId, blocks: &Blocks) -> bool {
     let entry = blocks.get(block);
-    entry.stream == StreamId::Large && entry.state == BlockState::Sealed
+    // What could not be read when the store was opened may be a part of a value.
+    let is_unread = blocks.has_unread_in(block) && !is_planted!(ErasesUnread);
+    entry.stream == StreamId::Large && entry.state == BlockState::Sealed && !is_unread
 }
 
 /// Whether such a block may be looked at: all its pages are programmed.
@@ -348,9 +354,11 @@ impl PartsCollector {
     fn empty(&mut self, block: BlockId, core: &mut FrugalContents) {
         let mut walk = PartsWalk::of(block, true);
         let entry = core.kit.volume.blocks.get(block);
-        if let Some((_, _, buckets)) = self
-            .looked
-            .take_if(|(looked, generation, _)| *looked == block && *generation == entry.generation)
+        let is_known = core.kit.volume.blocks.unread().len() == 0;
+        if let Some((_, _, buckets)) =
+            self.looked.take().filter(|_| is_known).filter(|(looked, generation, _)| {
+                *looked == block && *generation == entry.generation
+            })
         {
             walk.next_page = entry.readable;
             (walk.todo, walk.buckets) = (buckets.clone(), buckets);
@@ -438,6 +446,11 @@ impl PartsCollector {
                     let bucket = core.buckets.of(part.hash);
                     walk.buckets.insert(bucket);
                     walk.todo.insert(bucket);
+                    if walk.empties && core.kit.volume.blocks.unread().len() > 0 {
+                        let name =
+                            Name { keyspace: part.keyspace, hash: part.hash, check: part.check };
+                        walk.values.entry(bucket).or_default().insert((name, part.version));
+                    }
                 }
                 Err(_) if core.kit.volume.blocks.is_hole(id) => {}
                 Ok(_) | Err(_) => {
@@ -487,6 +500,10 @@ impl PartsCollector {
     fn leave(&mut self, block: BlockId, gathering: &Gathering, serving: &mut ServingWalks<'_>) {
         let Some(walk) = &mut self.walk else { return };
         let bucket = gathering.bucket;
+        // The head of a value may be on a page that the next start reads.
+        let mut values = walk.values.get(&bucket).into_iter().flatten();
+        let has_headless = values.any(|value| !is_known(value, gathering, serving.core));
+        walk.damaged |= has_headless && !is_planted!(DropsHeadless);
         let verdict = keep::judge(gathering, Leaving::Nothing, false, serving.core);
         let mut died = Vec::new();
         for kept in verdict.kept() {
@@ -601,6 +618,24 @@ impl PartsWalk {
         let blocks = pages.saturating_sub(open).div_ceil(volume.geometry().pages_per_block);
         volume.blocks.free_count() > blocks
     }
+}
+
+/// Whether a value whose bucket is gathered is there, or superseded, hidden, or on its way.
+fn is_known(
+    &(name, version): &(Name, Version),
+    gathering: &Gathering,
+    core: &FrugalContents,
+) -> bool {
+    let mark = core.spaces.marks.collection();
+    let stands_for =
+        |known: Version| known == version || (known > version && known.timestamp <= mark);
+    let staged = core.staged.get(&name).into_iter().flatten();
+    version <= core.spaces.fence_at(name.keyspace, mark)
+        || staged.map(|staged| staged.version).any(stands_for)
+        || gathering.records.iter().any(|gathered| {
+            let record = gathering.record(gathered);
+            core.name_of(&record) == name && stands_for(record.version)
+        })
 }
 
 fn head_of<'a>(record: &Record<'a>) -> Option<LargeHead<'a>> {

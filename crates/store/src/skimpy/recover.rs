@@ -640,6 +640,7 @@ impl Recovery {
             };
             self.blocks.found_pages(block, stream, pages);
             if self.unread.contains(&number) {
+                self.blocks.add_unread(self.geometry.page(block, 0));
                 self.blocks.quarantine(block);
             }
             // What was written before the restart is not written on.

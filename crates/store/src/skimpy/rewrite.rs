@@ -220,14 +220,18 @@ pub(super) fn append_whole(
     }
     // Without copies it begins, at the earliest, in the open block.
     core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
+    // A chain that does not have what lies on pages that were not read makes nothing void, and may have
+    // younger versions behind it when these are read.
+    let is_all = core.kit.volume.blocks.unread().len() == 0 || is_planted!(VoidsUnread);
     for (number, kept) in order.chain.into_iter().enumerate() {
-        let links = Links {
-            next: head,
-            prior: newest.get(&kept.name).map_or(NO_PAGE, |known| known.page),
-            loose_prior: false,
-            kind: LinkKind::of_copy(number, count),
-            bits: core.buckets.bits(),
+        let (prior, kind) = if is_all {
+            let prior = newest.get(&kept.name).map_or(NO_PAGE, |known| known.page);
+            (prior, LinkKind::of_copy(number, count))
+        } else {
+            (UNKNOWN_PAGE, LinkKind::Flagged)
         };
+        let links =
+            Links { next: head, prior, loose_prior: false, kind, bits: core.buckets.bits() };
         let youngest = append(gathering, kept, links, core);
         if number == 0 {
             core.wholes.rewritten(gathering.bucket, core.log.len() - 1);

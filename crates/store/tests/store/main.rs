@@ -30,6 +30,7 @@ mod scores;
 mod stores;
 mod sweep;
 mod unlogged;
+mod unread;
 mod waiting;
 mod walks;
 mod zoned;

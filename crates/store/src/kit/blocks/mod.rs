@@ -14,6 +14,7 @@ mod free;
 mod usage;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use timestone_flash::{BlockId, Generation, Geometry, PAGE_BYTES, PageId};
 use timestone_types::{Timestamp, is_planted};
@@ -116,6 +117,8 @@ pub(crate) struct Blocks {
     busy: BusyChannels,
     /// Pages that recovery found torn: nothing in them was ever indexed.
     holes: BTreeSet<u32>,
+    /// Pages that the device did not read when the store was opened: what they hold is not known.
+    unread: BTreeSet<u32>,
     /// Blocks that are quarantined.
     quarantined: u32,
     /// Blocks that the largest value takes.
@@ -135,6 +138,7 @@ impl Blocks {
             free: FreeBlocks::default(),
             busy: BusyChannels::default(),
             holes: BTreeSet::new(),
+            unread: BTreeSet::new(),
             quarantined: 0,
             largest: 0,
             clock: 1,
@@ -229,6 +233,27 @@ impl Blocks {
     /// All pages that recovery found torn.
     pub(crate) fn holes(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.holes.iter().copied()
+    }
+
+    /// The device did not read a page when the store was opened: the next start may find something there.
+    pub(crate) fn add_unread(&mut self, page: PageId) {
+        assert!(self.of(page).0 < self.count(), "a page of a block that is there");
+        self.unread.insert(page.0);
+    }
+
+    /// Whether a page of the block was not read: it is not to be erased.
+    pub(crate) fn has_unread_in(&self, block: BlockId) -> bool {
+        self.unread.range(self.pages_of(block)).next().is_some()
+    }
+
+    /// All pages that were not read, ascending.
+    pub(crate) fn unread(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
+        self.unread.iter().copied()
+    }
+
+    fn pages_of(&self, block: BlockId) -> Range<u32> {
+        let (first, pages) = (self.geometry.page(block, 0).0, self.geometry.pages_per_block);
+        first..first + pages
     }
 
     /// A block from [`Self::next_to_clean`] has been erased.
@@ -468,10 +493,11 @@ impl Blocks {
     /// The block is erased.
     pub(crate) fn release(&mut self, block: BlockId, generation: Generation) {
         assert_eq!(self.get(block).readers, 0, "a block with readers is not erased");
-        let (first, pages) =
-            (block.0 * self.geometry.pages_per_block, self.geometry.pages_per_block);
-        while let Some(&hole) = self.holes.range(first..first + pages).next() {
-            self.holes.remove(&hole);
+        let pages = self.pages_of(block);
+        for set in [&mut self.holes, &mut self.unread] {
+            while let Some(&page) = set.range(pages.clone()).next() {
+                set.remove(&page);
+            }
         }
         let entry = self.get_mut(block);
         *entry = Block { opened: entry.opened, ..Block::free(generation) };

@@ -8,7 +8,8 @@
 //!
 //! A tombstone goes only when its key has no older record on flash at all and the caller has
 //! promised that none will come (the replay floor). A block with damaged pages is emptied of what
-//! can be saved and then left alone. So is one with a failed program, whose other pages are taken
+//! can be saved and then left alone. So is one of which recovery could not read a page, although that may be
+//! read now: nothing of it is in the index. So is one with a failed program, whose other pages are taken
 //! from the writer's memory, and one that the device calls bad.
 //!
 //! Hidden dependencies that this part made explicit: large values leave a victim through page reads
@@ -108,7 +109,10 @@ impl Victims {
     pub(super) fn begin(&mut self, block: BlockId, volume: &mut Volume) {
         debug_assert!(self.find(block).is_none());
         volume.blocks.begin_victim(block);
-        self.list.push(Victim { damaged: volume.is_bad(block), ..Victim::new(block) });
+        // What could not be read when the store was opened is not known, even if it is read now.
+        let is_unread = volume.blocks.has_unread_in(block) && !is_planted!(ErasesUnread);
+        let damaged = volume.is_bad(block) || is_unread;
+        self.list.push(Victim { damaged, ..Victim::new(block) });
     }
 
     /// A program of a block has failed: the block is emptied.
@@ -563,7 +567,21 @@ impl MoveOut<'_> {
         });
         if lives {
             victim.large.push_back(LeavingValue { value, head: None });
+        } else if blocks.unread().len() > 0 && !is_planted!(DropsHeadless) {
+            // Its head may be on a page that the next start reads.
+            victim.damaged |= !self.is_known_to_be_dead(value);
         }
+    }
+
+    /// Whether a value that is not needed was known: it is in the index, or superseded there.
+    fn is_known_to_be_dead(&self, (keyspace, id, version): ValueId) -> bool {
+        let watermark = self.spaces.marks.collection();
+        self.spaces.get(keyspace).is_some_and(|space| {
+            let stands_for = |(known, _): (Version, Location)| {
+                known == version || (known > version && known.timestamp <= watermark)
+            };
+            version <= space.fence_at(watermark) || space.index.chain(id).any(stands_for)
+        })
     }
 
     /// Begins to read large values that must leave a victim.

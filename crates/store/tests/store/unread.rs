@@ -1,0 +1,286 @@
+//! Pages that one start could not read are there at a start that reads them, whatever was done between.
+
+use timestone_flash::{MemoryMedia, PageId};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, Skimpy};
+
+use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, open};
+
+const PAGES_PER_BLOCK: u32 = 32;
+const BLOCKS: u32 = 24;
+const KEYS: u64 = 1200;
+/// Above all versions.
+const LATE: u64 = 1 << 20;
+
+fn open_any<S: Survives>(media: &MemoryMedia) -> Driver<S> {
+    S::open_on(media, config(), false).expect("opens").0
+}
+
+/// A medium with all keys at 10. No checkpoint.
+fn with_keys<S: Survives>() -> MemoryMedia {
+    let media = media(PAGES_PER_BLOCK, BLOCKS);
+    let mut driver = open_any::<S>(&media);
+    (0..KEYS).for_each(|n| put(&mut driver, n, 10));
+    driver.sync();
+    media
+}
+
+/// Puts a key as soon as there is room.
+fn put<S: Store>(driver: &mut Driver<S>, n: u64, nanos: u64) {
+    for _ in 0..10_000 {
+        let done = driver.try_put(&n.to_be_bytes(), nanos, &[b'v'; 450]);
+        driver.pump();
+        if done.is_ok() {
+            return;
+        }
+    }
+    panic!("no room");
+}
+
+/// Other keys are put, so that blocks are collected; deletions up to then may be forgotten.
+fn churn<S: Store>(driver: &mut Driver<S>, from: u64, puts: u64) {
+    driver.store.advance_watermark(at(LATE));
+    driver.store.advance_replay_floor(at(LATE));
+    (0..puts).for_each(|n| put(driver, 10_000 + n % 30, from + n));
+}
+
+fn is_there<S: Store>(driver: &mut Driver<S>, n: u64) -> bool {
+    matches!(driver.try_get_in(SPACE, &n.to_be_bytes(), LATE), Ok(Got::Value(..)))
+}
+
+/// Some pages in the middle of each block, and its last ones.
+fn parts_of_blocks() -> impl Iterator<Item = Vec<PageId>> {
+    let parts = |block| [block + 10..block + 13, block + 29..block + 32];
+    let blocks = (0..BLOCKS).map(|number| number * PAGES_PER_BLOCK);
+    blocks.flat_map(parts).map(|part| part.map(PageId).collect())
+}
+
+/// How many keys are away at a start that cannot read some pages, and how many of them at the next one, which
+/// can. Between the two, all others die and their blocks are collected, if it `collects`; and the store
+/// `stops` with a checkpoint, or ends without one.
+fn lost<S: Survives>(collects: bool, stops: bool) -> (usize, usize) {
+    let whole = with_keys::<S>();
+    let (mut away, mut lost) = (0, 0);
+    for pages in parts_of_blocks() {
+        let media = whole.copy();
+        media.fail_reads_of(pages);
+        let mut driver = open_any::<S>(&media);
+        media.clear_faults();
+        let (found, missing): (Vec<u64>, Vec<u64>) =
+            (0..KEYS).partition(|&n| is_there(&mut driver, n));
+        if missing.is_empty() {
+            continue;
+        }
+        if collects {
+            found.iter().for_each(|&n| put(&mut driver, n, 30));
+            churn(&mut driver, 50, 8000);
+        }
+        if stops {
+            driver.shut_down();
+        } else {
+            driver.sync();
+        }
+        drop(driver);
+        let mut driver = open_any::<S>(&media);
+        away += missing.len();
+        lost += missing.iter().filter(|&&n| !is_there(&mut driver, n)).count();
+        assert!(found.iter().all(|&n| is_there(&mut driver, n)), "what was there is there");
+    }
+    (away, lost)
+}
+
+fn nothing_is_lost<S: Survives>() {
+    for (collects, stops) in [(false, true), (true, false), (true, true)] {
+        let (away, lost) = lost::<S>(collects, stops);
+        assert!(away > 100, "{away} keys were away");
+        assert_eq!(lost, 0, "of {away}; collection: {collects}, a checkpoint: {stops}");
+    }
+}
+
+/// The same of large values: pages with their heads are not read once.
+fn lost_large<S: Survives>() -> (usize, usize) {
+    const PART: u8 = 3;
+    let large = |driver: &mut Driver<S>, n: u64, nanos| {
+        driver.put(&n.to_be_bytes(), nanos, &[b'v'; 18_000]);
+        driver.pumps(4);
+    };
+    let whole = media(8, 96);
+    let mut driver = open_any::<S>(&whole);
+    (0..40).for_each(|n| large(&mut driver, n, 10));
+    driver.sync();
+    drop(driver);
+    let has_heads =
+        |page: &PageId| whole.page(*page).is_some_and(|bytes| bytes[6] != 0 && bytes[6] != PART);
+    let heads: Vec<PageId> = (0..8 * 96).map(PageId).filter(has_heads).collect();
+    assert!(!heads.is_empty(), "there are heads");
+    let (mut away, mut lost) = (0, 0);
+    for page in heads {
+        let media = whole.copy();
+        media.fail_reads_of([page]);
+        let mut driver = open_any::<S>(&media);
+        media.clear_faults();
+        let (found, missing): (Vec<u64>, Vec<u64>) =
+            (0..40).partition(|&n| is_there(&mut driver, n));
+        if missing.is_empty() {
+            continue;
+        }
+        found.iter().for_each(|&n| large(&mut driver, n, 30));
+        driver.store.advance_watermark(at(LATE));
+        (0..400).for_each(|n| large(&mut driver, 10_000 + n % 10, 50 + n));
+        driver.sync();
+        drop(driver);
+        let mut driver = open_any::<S>(&media);
+        away += missing.len();
+        lost += missing.iter().filter(|&&n| !is_there(&mut driver, n)).count();
+        assert!(found.iter().all(|&n| is_there(&mut driver, n)), "what was there is there");
+    }
+    assert!(away > 0, "no head was away");
+    (away, lost)
+}
+
+#[test]
+fn parts_of_large_values_whose_heads_were_not_read_once_stay() {
+    assert_eq!(lost_large::<Mftl>().1, 0);
+    assert_eq!(lost_large::<Skimpy>().1, 0);
+}
+
+#[test]
+fn pages_that_were_not_read_once_are_there_at_the_next_start() {
+    nothing_is_lost::<Mftl>();
+}
+
+#[test]
+fn so_are_those_of_a_store_with_its_index_on_flash() {
+    nothing_is_lost::<Skimpy>();
+}
+
+/// Takes all checkpoints from a medium, so that everything is scanned.
+fn forget_checkpoints(media: &MemoryMedia) {
+    const CHECKPOINT: u8 = 4;
+    let is_of_checkpoint =
+        |page: &PageId| media.page(*page).is_some_and(|bytes| bytes[6] == CHECKPOINT);
+    let all: Vec<PageId> =
+        (0..BLOCKS * PAGES_PER_BLOCK).map(PageId).filter(is_of_checkpoint).collect();
+    assert!(!all.is_empty(), "there was a checkpoint");
+    all.into_iter().for_each(|page| media.set_page(page, &[0; 4096]));
+}
+
+/// How many keys come back that were deleted while their pages could not be read, over two starts with a
+/// checkpoint between them.
+fn come_back<S: Survives>() -> usize {
+    let whole = with_keys::<S>();
+    let (mut deleted, mut back) = (0, 0);
+    for pages in parts_of_blocks() {
+        let media = whole.copy();
+        media.fail_reads_of(pages);
+        let mut driver = open_any::<S>(&media);
+        let missing: Vec<u64> = (0..KEYS).filter(|&n| !is_there(&mut driver, n)).collect();
+        if missing.is_empty() {
+            continue;
+        }
+        missing.iter().for_each(|n| driver.delete(&n.to_be_bytes(), 40));
+        driver.shut_down();
+        drop(driver);
+        let mut driver = open_any::<S>(&media);
+        churn(&mut driver, 50, 8000);
+        driver.shut_down();
+        drop(driver);
+        media.clear_faults();
+        let mut driver = open_any::<S>(&media);
+        deleted += missing.len();
+        back += missing.iter().filter(|&&n| is_there(&mut driver, n)).count();
+        drop(driver);
+        forget_checkpoints(&media);
+        let mut driver = open_any::<S>(&media);
+        back += missing.iter().filter(|&&n| is_there(&mut driver, n)).count();
+    }
+    assert!(deleted > 100, "{deleted} keys were deleted");
+    back
+}
+
+#[test]
+fn what_is_deleted_while_its_page_is_not_read_stays_deleted() {
+    assert_eq!(come_back::<Mftl>(), 0);
+    assert_eq!(come_back::<Skimpy>(), 0);
+}
+
+/// A page that is never read costs each start with a checkpoint that page, and what it holds counts once
+/// when it is read.
+#[test]
+fn only_what_was_not_read_is_scanned_again() {
+    let whole = with_keys::<Mftl>();
+    let mut scanned = 0;
+    for pages in parts_of_blocks() {
+        let media = whole.copy();
+        media.fail_reads_of(pages);
+        let mut driver = open_any::<Mftl>(&media);
+        let missing: Vec<u64> = (0..KEYS).filter(|&n| !is_there(&mut driver, n)).collect();
+        if missing.is_empty() {
+            continue;
+        }
+        for _ in 0..2 {
+            driver.shut_down();
+            drop(driver);
+            let report;
+            (driver, report) = open(&media, config());
+            assert!(report.checkpoint.is_some() && report.met_damage(), "{report:?}");
+            assert_eq!((report.scanned_records, report.corrupt_pages), (0, 3), "{report:?}");
+        }
+        driver.shut_down();
+        drop(driver);
+        media.clear_faults();
+        let (mut driver, report) = open(&media, config());
+        assert!(!report.met_damage(), "{report:?}");
+        assert_eq!(report.scanned_records, missing.len() as u64, "{report:?}");
+        driver.shut_down();
+        drop(driver);
+        let (mut driver, report) = open(&media, config());
+        assert_eq!(report.scanned_records, 0, "{report:?}");
+        assert!((0..KEYS).all(|n| is_there(&mut driver, n)));
+        scanned += 1;
+    }
+    assert!(scanned > 4, "{scanned} parts of blocks");
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use timestone_types::planted::{Bug, set, with};
+
+    use super::*;
+
+    /// Whether a behaviour fails, or loses something, with a bug.
+    fn is_found(bug: Bug, behaviour: fn() -> (usize, usize)) -> bool {
+        let found = std::panic::catch_unwind(|| with(bug, behaviour));
+        set(None);
+        found.map_or(true, |(_, lost)| lost > 0)
+    }
+
+    #[test]
+    fn a_checkpoint_that_forgets_what_was_not_read_is_found() {
+        assert!(is_found(Bug::ForgetsUnread, || lost::<Mftl>(false, true)));
+        assert!(is_found(Bug::ForgetsUnread, || lost::<Skimpy>(false, true)));
+    }
+
+    /// (With an index on flash, collection meets the page that is not read, and forgets none.)
+    #[test]
+    fn deletions_that_are_forgotten_with_such_a_checkpoint_are_found() {
+        assert!(is_found(Bug::ForgetsUnread, || (0, come_back::<Mftl>())));
+    }
+
+    #[test]
+    fn a_block_that_is_erased_with_what_was_not_read_is_found() {
+        assert!(is_found(Bug::ErasesUnread, || lost::<Mftl>(true, false)));
+        assert!(is_found(Bug::ErasesUnread, || lost::<Skimpy>(true, false)));
+    }
+
+    #[test]
+    fn parts_that_are_erased_before_their_heads_are_read_are_found() {
+        assert!(is_found(Bug::DropsHeadless, lost_large::<Mftl>));
+        assert!(is_found(Bug::DropsHeadless, lost_large::<Skimpy>));
+    }
+
+    #[test]
+    fn a_chain_that_makes_void_what_it_does_not_have_is_found() {
+        assert!(is_found(Bug::VoidsUnread, || lost::<Skimpy>(true, false)));
+    }
+}
