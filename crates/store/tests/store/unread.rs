@@ -5,6 +5,7 @@ use timestone_store::prelude::*;
 use timestone_store::{Mftl, Skimpy};
 
 use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, open};
+use crate::frugal::open_chained;
 
 const PAGES_PER_BLOCK: u32 = 32;
 const BLOCKS: u32 = 24;
@@ -242,6 +243,43 @@ fn only_what_was_not_read_is_scanned_again() {
     assert!(scanned > 4, "{scanned} parts of blocks");
 }
 
+/// A version is not read at one start, where an older and a younger one than it are put: what is read there
+/// at the next one.
+fn beside_a_version_that_was_not_read() -> [Option<Vec<u8>>; 3] {
+    let media = media(8, 20);
+    let mut driver = open_chained(&media, 2).0;
+    (0..20u64).for_each(|n| driver.put(&n.to_be_bytes(), 5, &[b'v'; 450]));
+    driver.put(b"x", 10, b"oldest");
+    driver.put(b"y", 10, b"oldest");
+    driver.sync();
+    driver.put(b"x", 20, b"not read once");
+    driver.put(b"y", 20, b"not read once");
+    driver.sync();
+    drop(driver);
+    let has_it = |page: &PageId| {
+        let bytes = media.page(*page).unwrap_or_default();
+        bytes.windows(13).any(|bytes| bytes == b"not read once")
+    };
+    let pages: Vec<PageId> = (0..8 * 20).map(PageId).filter(has_it).collect();
+    assert!(!pages.is_empty(), "it is on flash");
+    media.fail_reads_of(pages);
+    let mut driver = open_chained(&media, 2).0;
+    assert_eq!(driver.value(b"x", 50).as_deref(), Some(&b"oldest"[..]));
+    driver.put(b"x", 15, b"late");
+    driver.put(b"y", 30, b"youngest");
+    driver.sync();
+    drop(driver);
+    media.clear_faults();
+    let mut driver = open_chained(&media, 2).0;
+    [driver.value(b"x", 50), driver.value(b"y", 25), driver.value(b"y", 50)]
+}
+
+#[test]
+fn a_version_that_was_not_read_once_has_its_place_among_the_others() {
+    let expected = [&b"not read once"[..], b"not read once", b"youngest"];
+    assert_eq!(beside_a_version_that_was_not_read(), expected.map(|value| Some(value.to_vec())));
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use timestone_types::planted::{Bug, set, with};
@@ -282,5 +320,12 @@ mod planted {
     #[test]
     fn a_chain_that_makes_void_what_it_does_not_have_is_found() {
         assert!(is_found(Bug::VoidsUnread, || lost::<Skimpy>(true, false)));
+    }
+
+    #[test]
+    fn a_bucket_in_pieces_whose_order_is_trusted_is_found() {
+        let found = with(Bug::TrustsPieces, beside_a_version_that_was_not_read);
+        set(None);
+        assert_ne!(found[0].as_deref(), Some(&b"not read once"[..]));
     }
 }
