@@ -13,19 +13,51 @@
 //!
 //! Invariant: a slot of `running` is taken exactly while its read is in flight.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{
-    AlignedBuffer, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES, PageId,
-    RejectedReason, Token,
+    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Geometry,
+    PAGE_BYTES, PageId, RejectedReason, Token,
 };
 
 use super::port::Purpose;
 use crate::error::StoreError;
 
+/// Pages that a scan reads together.
+const SCAN_PAGES: u32 = 64;
+
 /// Pages that are read together: the first, and how many.
 pub(crate) type PageRange = (PageId, u32);
+
+/// The pages of a block from one on, so many together as a scan reads.
+pub(crate) fn chunks(
+    geometry: Geometry,
+    block: BlockId,
+    from: u32,
+) -> impl Iterator<Item = PageRange> {
+    (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
+        (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
+    })
+}
+
+/// Pages, those that lie one behind the other in a block together.
+pub(crate) fn runs(pages: &BTreeSet<PageId>, geometry: Geometry) -> Vec<PageRange> {
+    let mut runs: Vec<PageRange> = Vec::new();
+    for &page in pages {
+        match runs.last_mut() {
+            Some((first, count))
+                if first.0 + *count == page.0
+                    && *count < SCAN_PAGES
+                    && geometry.block_of(*first) == geometry.block_of(page) =>
+            {
+                *count += 1;
+            }
+            _ => runs.push((page, 1)),
+        }
+    }
+    runs
+}
 
 struct BulkRead {
     jobs: VecDeque<PageRange>,

@@ -24,8 +24,6 @@ use crate::kit::writer::StreamId;
 const PARTS_OF_DEVICE: u64 = 8;
 /// How many of them were written since what was put long ago.
 const PARTS_OF_LONG: usize = 2;
-/// On a device with fewer blocks one more that is open would be too large a part.
-const LEAST_BLOCKS_TO_SEPARATE: u32 = 64;
 
 /// When which part of the device was written.
 #[derive(Default)]
@@ -54,11 +52,7 @@ impl Placement {
         }
         let [.., long_ago] = self.marks;
         let lives_long = superseded.is_some_and(|at| at < long_ago);
-        if lives_long && blocks.count() >= LEAST_BLOCKS_TO_SEPARATE {
-            StreamId::Warm
-        } else {
-            StreamId::Hot
-        }
+        if lives_long && blocks.may_separate() { StreamId::Warm } else { StreamId::Hot }
     }
 
     #[cold]
@@ -73,11 +67,9 @@ impl Placement {
 
 #[cfg(test)]
 mod tests {
-    use timestone_flash::{Generation, Geometry, PAGE_BYTES};
+    use timestone_flash::{Generation, Geometry};
 
     use super::*;
-
-    const _: () = assert!(PAGE_BYTES == 4096);
 
     /// As many pages as one part of a device of 64 blocks has.
     const PART: u64 = 64;

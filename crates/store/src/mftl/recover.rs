@@ -17,6 +17,8 @@
 //! head of a large value whose parts are gone, comes back; a block is erased that something is known
 //! of, or that could not be read.
 
+mod orders;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ use crate::error::StoreError;
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
-use crate::kit::bulk_read::{PageRange, read_all, sync};
+use crate::kit::bulk_read::{chunks, read_all, runs, sync};
 use crate::kit::cache::Cache;
 use crate::kit::invalid_pages::InvalidPages;
 use crate::kit::life::Life;
@@ -50,9 +52,8 @@ use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
 use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
+use orders::{restore_key, restore_orders};
 
-/// Pages of one read of the scan.
-const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
 /// Pages of records whose keys are fetched together: those of common size are some 60.
@@ -741,28 +742,6 @@ impl Recovery {
     }
 }
 
-/// A checkpoint has a key in its order.
-fn restore_key(spaces: &mut Spaces, keyspace: KeyspaceId, key: &[u8]) {
-    let space = spaces.ensure(keyspace);
-    if let Some(order) = &mut spaces.list[space].order {
-        order.restore(key);
-    }
-}
-
-/// Completes the orders that a checkpoint has; false when an index has keys whose order it has not:
-/// only a scan finds those.
-fn restore_orders(spaces: &mut Spaces, content: &Content) -> bool {
-    for (keyspace, shared) in &content.orders {
-        let space = spaces.ensure(*keyspace);
-        if let Some(order) = &mut spaces.list[space].order {
-            shared.iter().for_each(|&id| order.share(id));
-        }
-    }
-    let is_whole = |id| content.orders.iter().any(|&(whole, _)| whole == id);
-    let mut spaces = spaces.list.iter();
-    spaces.all(|space| space.order.is_none() || space.index.keys() == 0 || is_whole(space.id))
-}
-
 /// A store whose parts recovery has filled.
 fn assemble(
     config: MftlConfig,
@@ -792,56 +771,5 @@ fn assemble(
         placement: Placement::default(),
         writes: WriteCounts::default(),
         events: Vec::new(),
-    }
-}
-
-fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = PageRange> {
-    (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
-        (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
-    })
-}
-
-/// Pages, those that lie one behind the other in a block together.
-fn runs(pages: &BTreeSet<PageId>, geometry: Geometry) -> Vec<PageRange> {
-    let mut runs: Vec<PageRange> = Vec::new();
-    for &page in pages {
-        match runs.last_mut() {
-            Some((first, count))
-                if first.0 + *count == page.0
-                    && *count < SCAN_PAGES
-                    && geometry.block_of(*first) == geometry.block_of(page) =>
-            {
-                *count += 1;
-            }
-            _ => runs.push((page, 1)),
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use timestone_types::Version;
-
-    use super::super::index::Spot;
-    use super::*;
-
-    #[test]
-    fn a_checkpoint_with_an_index_and_without_its_order_is_not_gone_by() {
-        let id = KeyspaceId::numbered(1, false).ordered();
-        let mut spaces = Spaces::default();
-        let place = spaces.ensure(id);
-        let none = Content::default();
-        assert!(restore_orders(&mut spaces, &none), "an empty index needs no order");
-        let key = super::super::order::id_of(HashSeed(0), id, b"key");
-        let location = Location::new(1, false, false);
-        let version = Version::new(Timestamp::from_nanos(1), timestone_types::ClientId::ZERO);
-        let index = &mut spaces.list[place].index;
-        index.put(key, Spot::NewKey, version, location, Timestamp::ZERO);
-        assert!(!restore_orders(&mut spaces, &none));
-        let whole = Content { orders: vec![(id, vec![key])], ..Content::default() };
-        assert!(restore_orders(&mut spaces, &whole));
-        let order = spaces.list[place].order.as_ref().expect("it has one");
-        assert!(order.is_shared(key));
     }
 }

@@ -40,7 +40,7 @@ use crate::error::StoreError;
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
 use crate::kit::buffers::Buffers;
-use crate::kit::bulk_read::{PageRange, read_all, sync};
+use crate::kit::bulk_read::{PageRange, chunks, read_all, sync};
 use crate::kit::cache::Cache;
 use crate::kit::invalid_pages::InvalidPages;
 use crate::kit::life::Life;
@@ -53,8 +53,6 @@ use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, Links, NO_PAGE, PageHeader, PageKind, Record, RecordKind};
 use crate::mftl::RecoveryReport;
 
-/// Pages of one read of the scan.
-const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
 /// First pages of blocks in flight.
@@ -764,10 +762,4 @@ impl Recovery {
         tracing::debug!(?report, "store recovered");
         (store, report)
     }
-}
-
-fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = PageRange> {
-    (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
-        (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
-    })
 }

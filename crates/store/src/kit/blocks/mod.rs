@@ -28,6 +28,9 @@ pub(crate) use usage::Usage;
 /// Free blocks that puts leave alone, however small the device and its values are.
 pub(crate) const LEAST_RESERVE: u32 = 3;
 
+/// With fewer blocks a stream that only saves moves has none of its own: it would be too large a part.
+const LEAST_BLOCKS_TO_SEPARATE: u32 = 64;
+
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlockState {
@@ -265,6 +268,11 @@ impl Blocks {
     /// Blocks of the device.
     pub(crate) fn count(&self) -> u32 {
         self.list.len() as u32
+    }
+
+    /// Whether a stream that only saves moves may have a block of its own.
+    pub(crate) fn may_separate(&self) -> bool {
+        self.count() >= LEAST_BLOCKS_TO_SEPARATE
     }
 
     /// Free blocks that puts must leave alone: collection needs room for the largest value while it

@@ -40,9 +40,6 @@ use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;
 
-/// With fewer blocks superseded survivors have none of their own: it would be too large a part.
-const LEAST_BLOCKS_TO_SEPARATE: u32 = 64;
-
 /// All victims.
 #[derive(Default)]
 pub(in super::super) struct Victims {
@@ -517,7 +514,7 @@ impl MoveOut<'_> {
     /// then: nothing of it has to be moved again.
     fn append_survivor(&mut self, copy: &Record<'_>, id: KeyId, latest: Version) -> Option<PageId> {
         let volume = &mut self.kit.volume;
-        let separate = volume.blocks.count() >= LEAST_BLOCKS_TO_SEPARATE;
+        let separate = volume.blocks.may_separate();
         if copy.kind.is_large() {
             if !self.kit.staging.may_be_split(volume.geometry()) {
                 return None;
