@@ -19,7 +19,7 @@
 use std::rc::Rc;
 
 use timestone_session::{Condition, Engine, Mutation, OpId, RequestOptions, Step, ValueView};
-use timestone_types::{ClientId, Epoch, Expiry, ShardId};
+use timestone_types::{ClientId, Epoch, Expiry, ShardId, is_planted};
 use timestone_wire::{CallAnswer, CallAt, Calls};
 
 use crate::event_loop::Core;
@@ -133,7 +133,7 @@ impl CallTable {
 
     /// Whose the calls of a batch are that has come back; `None` when all of them were given up.
     fn take_waiting(&mut self, number: u32) -> Option<Vec<Caller>> {
-        let has_ended = self.callees.is_empty();
+        let has_ended = self.callees.is_empty() && !is_planted!(AnswersAfterItsEnd);
         (!has_ended).then(|| std::mem::take(&mut self.waiting[number as usize]))
     }
 

@@ -472,6 +472,8 @@ pub enum Bug {
     ForgetsCalls,
     /// A put by a call that was given up does not move its session on.
     ForgetsGivenUpCalls,
+    /// A loop that has given up its calls looks for the callers of a batch that comes back.
+    AnswersAfterItsEnd,
     /// A direct write is noted nowhere but in the store.
     UnnotedDirectPut,
     /// A fence leaves no trace at any key, those included that it has hidden.

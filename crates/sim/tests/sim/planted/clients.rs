@@ -40,6 +40,12 @@ fn a_session_that_does_not_go_on_above_a_call_that_it_gave_up_is_found() {
 }
 
 #[test]
+fn a_loop_that_takes_answers_after_its_end_is_found() {
+    let stops = include_str!("../../../../../scenarios/embedded-stops.toml");
+    found_within(60, Bug::AnswersAfterItsEnd, stops);
+}
+
+#[test]
 fn an_embedded_call_that_takes_no_notice_of_a_promise_is_found() {
     found_within(30, Bug::DirectUnderPromise, EMBEDDED);
 }
