@@ -181,7 +181,7 @@ fn buckets_that_ask(
 
 /// For what a bucket is gathered early.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct EarlyRequest {
     /// The block that its records will have to leave.
     block: BlockId,
     /// When it was asked for, by the clock of links: the block was full by then.
@@ -192,8 +192,8 @@ struct Request {
 #[derive(Debug, Default)]
 pub(super) struct EarlyGatherings {
     /// By bucket.
-    under_way: BTreeMap<u32, Request>,
-    done: BTreeMap<u32, (Request, Gathering)>,
+    under_way: BTreeMap<u32, EarlyRequest>,
+    done: BTreeMap<u32, (EarlyRequest, Gathering)>,
     /// Bytes of those that are done.
     bytes: usize,
 }
@@ -214,7 +214,7 @@ impl EarlyGatherings {
             return false;
         }
         let since = if is_planted!(TakesOutlived) { 0 } else { now };
-        self.under_way.insert(bucket, Request { block, since });
+        self.under_way.insert(bucket, EarlyRequest { block, since });
         true
     }
 
