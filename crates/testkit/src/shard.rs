@@ -22,7 +22,7 @@ use wire::{
 const DECISION_WAIT: Duration = Duration::from_millis(50);
 
 /// What a test's conflicts are answered with.
-const CONFLICT: Verdict = Verdict::No(AbortReason::of(AbortKind::WriteConflict));
+const CONFLICT: AbortReason = AbortReason::of(AbortKind::WriteConflict);
 
 type Key = (KeyspaceId, Vec<u8>);
 
@@ -436,7 +436,7 @@ impl ReferenceShard {
             Some(Outcome::Prepared { commit, .. }) if prepare.commit <= commit => Verdict::Yes,
             Some(Outcome::Committed(_)) => Verdict::Yes,
             Some(Outcome::Aborted(reason)) => Verdict::No(reason),
-            None if self.takes_conflict() => CONFLICT,
+            None if self.takes_conflict() => Verdict::No(CONFLICT),
             _ => {
                 self.unprepare(txn);
                 match self.validate(prepare) {
@@ -627,11 +627,11 @@ impl ReferenceShard {
             Some(Outcome::Aborted(reason)) => (Verdict::No(reason), write.commit),
             _ if is_prepared && write.wait && !late => return false,
             _ if is_prepared => {
-                ErrorReply::new(ErrorCode::Prepared, "not decided in time")
-                    .encode(&self.envelope(frame), out);
-                return true;
+                // For good, as a participant refuses.
+                self.outcomes.insert(txn, Outcome::Aborted(CONFLICT));
+                (Verdict::No(CONFLICT), write.commit)
             }
-            _ if self.takes_conflict() => (CONFLICT, write.commit),
+            _ if self.takes_conflict() => (Verdict::No(CONFLICT), write.commit),
             _ if mark >= write.placed_by() => (Verdict::Later(mark.next()), write.commit),
             _ => {
                 let holds = match write.condition {

@@ -217,6 +217,8 @@ pub enum Bug {
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// An answer to a write's earlier identity counts for the one under which it is tried again.
+    MixesIdentities,
     /// A put whose timestamp is too low is placed above it, however late it arrives.
     PlacesAtWill,
     /// Collection leaves the index with a large value that nobody needs any more, in a block that it erases.

@@ -71,6 +71,9 @@ const fn low(bits: u32) -> u64 {
 }
 
 impl Number {
+    /// The highest item. Rounds are cut to that.
+    pub(crate) const MAX_ITEM: u32 = low(ITEM_BITS) as u32;
+
     pub(crate) const fn new(asker: Asker, slot: SlabKey, item: u32) -> Self {
         Self { asker, slot, item }
     }

@@ -275,6 +275,68 @@ fn a_linearizable_read_waits_for_a_prepared_write() {
     );
 }
 
+/// How often anything was put at a key that somebody else has prepared for long, whatever the
+/// network does.
+fn puts_behind_a_long_write(seed: u64) -> u32 {
+    let mut world = world_with(1, EngineConfig::default(), seed);
+    let session = world.session();
+    let other = TxnId::new(OTHER, Sequence::new(1));
+    world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
+    *world.weather() = Weather { doubled: 1_000, delay: SLOW, ..Weather::FAIR };
+    let (op, begun) = world.begin_write(session, b"k", b"v", Condition::Absent, plain());
+    begun.unwrap();
+    world.pass(Duration::from_millis(200));
+    assert!(world.host.done.is_empty(), "refused for good, and tried again: nobody is told");
+    world.shards[0].prepared_by_other(b"k", None);
+    let outcome = world.wait(op);
+    let Outcome::Written(_, txn, _) = outcome else { panic!("seed {seed}: {outcome:?}") };
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.shards[0].executed.get(&txn), Some(&1), "seed {seed}");
+    world.shards[0].executed.values().sum()
+}
+
+/// Answers overtake each other.
+const SLOW: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(30));
+
+#[test]
+fn a_write_that_was_refused_for_another_one_is_tried_again_and_takes_place_once() {
+    for seed in 0..20 {
+        assert_eq!(puts_behind_a_long_write(seed), 1, "seed {seed}");
+    }
+}
+
+/// It is given up as it was refused last, and nothing of it takes place afterwards.
+#[test]
+fn a_write_that_is_refused_until_its_deadline_is_told_what_it_met() {
+    let mut world = world(1);
+    let session = world.session();
+    let other = TxnId::new(OTHER, Sequence::new(1));
+    world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
+    let deadline = world.now.saturating_add(Duration::from_millis(500));
+    let options = RequestOptions { deadline: Some(deadline), ..plain() };
+    let told = world.write(session, b"k", b"v", Condition::Always, options);
+    match told {
+        Outcome::Aborted { reason, .. } => assert_eq!(reason.kind, AbortKind::WriteConflict),
+        Outcome::Unknown(_) => assert!(world.host.engine.unresolved() <= 1),
+        other => panic!("{other:?}"),
+    }
+    assert!(world.now >= deadline);
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.host.engine.unresolved(), 0);
+    assert!(world.shards[0].executed.is_empty());
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn answers_to_an_earlier_identity_that_count_are_found() {
+    use timestone_types::planted::{Bug, with};
+    let found = (0..20).any(|seed| {
+        let puts = || with(Bug::MixesIdentities, || puts_behind_a_long_write(seed));
+        std::panic::catch_unwind(puts).map_or(true, |puts| puts > 1)
+    });
+    assert!(found, "the planted bug is found");
+}
+
 #[test]
 fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
     let mut world = world(1);

@@ -25,7 +25,9 @@ impl Singles {
         let index = self.0.key(number.slot.index).filter(|&slot| number.is_for(slot))?.index;
         let single = self.0.at_mut(index);
         let is_asked = single.want == Want::Status || single.shard == from;
-        if single.is_settled || !is_asked {
+        // A refusal of an earlier identity says nothing about the one that is tried now.
+        let is_of_before = single.is_write() && !single.copies.are_about(number.item);
+        if single.is_settled || !is_asked || is_of_before {
             return None;
         }
         match (single.want, reply) {
@@ -92,6 +94,9 @@ impl Singles {
             Vote::No(reason) if reason.kind == AbortKind::TooOld && single.may_be_forgotten() => {
                 self.end(context, index, SingleResult::Unknown);
             }
+            Vote::No(reason) if self.is_tried_again(context, index, &reason) => {
+                self.try_again(context, index, reason);
+            }
             Vote::No(reason) => self.end(context, index, SingleResult::Aborted(reason)),
             Vote::Decided(TxnOutcome::Aborted) => {
                 self.end(context, index, aborted(AbortKind::Terminated));
@@ -107,6 +112,27 @@ impl Singles {
             Vote::Later(_) => return None,
         }
         Some(())
+    }
+
+    /// Whether a refused write is tried once more: it met somebody else's write, which was not over
+    /// in time. Its server does what the write depends on afresh, so nobody needs to be told.
+    fn is_tried_again(&self, context: &Context, index: u32, reason: &AbortReason) -> bool {
+        let single = self.0.at(index);
+        let has_time = single.times.deadline > context.now();
+        reason.kind == AbortKind::WriteConflict
+            && context.config().wait
+            && single.result.is_none()
+            && has_time
+    }
+
+    /// Tries a write again under a new identity: under the one that it has it is refused for good.
+    fn try_again(&mut self, context: &mut Context, index: u32, reason: AbortReason) {
+        let single = self.0.at_mut(index);
+        single.id = context.next_id();
+        single.copies.next_identity();
+        single.met = Some(reason);
+        context.session_learned(single.session, reason.at.next());
+        self.fault(context, index, Fault::Prepared { other: reason.other.unwrap_or_default() });
     }
 
     /// Tries a write again at a later timestamp.

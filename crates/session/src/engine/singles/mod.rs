@@ -4,6 +4,7 @@
 //! ```text
 //!   write ──► Prepare-like request under one TxnId ──► took place | condition failed | aborted ──► Done
 //!                 ▲   │ Later(t): another round at t + a small step, same TxnId
+//!                 ├───┤ refused, because another write of the key was not over in time: again, with a new TxnId
 //!                 └───┴ lost, Busy, restarted: the same (TxnId, timestamp) again, until the deadline; then Unknown,
 //!                       and it is still asked in the background until its outcome is known
 //! ```
@@ -448,7 +449,9 @@ impl Singles {
     fn give_up(&mut self, context: &mut Context, index: u32) {
         let single = self.0.at(index);
         assert!(single.times.deadline <= context.now(), "{} has time left", single.id);
-        if single.begins_anew() {
+        if let Some(reason) = single.met.filter(|_| single.begins_anew()) {
+            self.end(context, index, SingleResult::Aborted(reason));
+        } else if single.begins_anew() {
             let refused = if context.is_connected(single.shard) {
                 SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE }
             } else {

@@ -6,6 +6,7 @@ use timestone_types::{
     is_planted,
 };
 
+use crate::engine::number::Number;
 use crate::engine::shards::ShardIndex;
 use crate::engine::slab::SlabKey;
 use crate::{
@@ -190,6 +191,8 @@ pub(crate) struct Copies {
     /// Counts what was sent under different timestamps, so that an answer to an earlier round is
     /// told from one to this.
     pub(crate) round: u32,
+    /// The first round of the identity that it has now.
+    first_round: u32,
     pub(crate) attempts: u32,
     /// The copy sent last has not been answered.
     unanswered: bool,
@@ -229,6 +232,21 @@ impl Copies {
         self.are_placed = false;
     }
 
+    /// Copies from now on have another identity: those before are refused for good, whether they
+    /// were answered or not.
+    pub(super) fn next_identity(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.first_round = self.round;
+        self.unanswered = false;
+        self.doubtful = false;
+    }
+
+    /// Whether an answer to this round is about the identity that it has now.
+    pub(super) fn are_about(&self, round: u32) -> bool {
+        let ago = |round: u32| self.round.wrapping_sub(round) & Number::MAX_ITEM;
+        ago(round) <= ago(self.first_round) || is_planted!(MixesIdentities)
+    }
+
     /// Every copy was answered.
     fn are_nowhere(self) -> bool {
         !self.unanswered && !self.doubtful
@@ -262,6 +280,8 @@ pub(crate) struct Single {
     pub(crate) copies: Copies,
     pub(crate) poll: Poll,
     pub(crate) times: Times,
+    /// What refused it last, if it is tried again since.
+    pub(crate) met: Option<AbortReason>,
     pub(crate) result: Option<SingleResult>,
     /// Nothing is to be asked any more.
     pub(crate) is_settled: bool,
@@ -304,6 +324,7 @@ impl Single {
         self.poll.silent.clear();
         self.poll.best = None;
         self.times = Times { due: Timestamp::MAX, deadline };
+        self.met = None;
         self.result = None;
         self.is_settled = false;
         self.assert_sound();
