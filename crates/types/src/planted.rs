@@ -251,6 +251,8 @@ pub enum Bug {
     DropsHeadless,
     /// A chain that is written again without what could not be read makes that void.
     VoidsUnread,
+    /// A late put is loose while a younger version of its key may lie on a page that was not read.
+    LooseBesideUnread,
     /// In a bucket in pieces the order of the newest chain is trusted.
     TrustsPieces,
     /// What could not be programmed counts as durable once something later is.

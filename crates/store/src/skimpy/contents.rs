@@ -258,14 +258,16 @@ impl FrugalContents {
     }
 
     /// Whether a version that is its key's youngest needs no chain: memory keeps where it is. What goes by
-    /// rules of its own (a tombstone, what expires, a large value) is in the chain.
+    /// rules of its own (a tombstone, what expires, a large value) is in the chain. So is everything while a page
+    /// is unread: it may have a younger one.
     fn may_be_loose(&self, record: &Record<'_>, name: Name, known: Youngest) -> bool {
         let is_plain = record.kind == RecordKind::Value && record.expires_at.is_never();
+        let is_read = self.kit.volume.blocks.unread().len() == 0 || is_planted!(LooseBesideUnread);
         let is_known = known.loose
             || (known.exact
                 && known.page != NO_PAGE
                 && self.buckets.older(self.buckets.of(name.hash)).is_empty());
-        is_plain && is_known && self.translations.may_be_loose(name)
+        is_plain && is_known && is_read && self.translations.may_be_loose(name)
     }
 
     /// Appends a loose version of a key; its page, as for [`Self::link`].

@@ -2,10 +2,10 @@
 
 use timestone_flash::{MemoryMedia, PageId};
 use timestone_store::prelude::*;
-use timestone_store::{Mftl, Skimpy};
+use timestone_store::{Mftl, Skimpy, SkimpyConfig};
 
 use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, open};
-use crate::frugal::open_chained;
+use crate::frugal::{frugal, open_chained, open_with};
 
 const PAGES_PER_BLOCK: u32 = 32;
 const BLOCKS: u32 = 24;
@@ -280,11 +280,51 @@ fn a_version_that_was_not_read_once_has_its_place_among_the_others() {
     assert_eq!(beside_a_version_that_was_not_read(), expected.map(|value| Some(value.to_vec())));
 }
 
+/// What a start finds of a deleted key, where the one before did not read the tombstone, knew a loose version,
+/// and was given another one that the deletion is younger than.
+fn beside_a_tombstone_that_was_not_read() -> Option<Vec<u8>> {
+    const PAGES: u32 = 8 * 20;
+    let media = media(8, 20);
+    let open = || open_with(&media, SkimpyConfig { keys: 2, ..frugal(config()) }).0;
+    let mut driver = open();
+    (0..20u64).for_each(|n| driver.put(&n.to_be_bytes(), 5, &[b'v'; 450]));
+    driver.put(b"x", 5, b"in the chain");
+    driver.put(b"x", 10, b"loose");
+    driver.sync();
+    let written = |page: &PageId| media.page(*page).is_some();
+    let before: Vec<PageId> = (0..PAGES).map(PageId).filter(written).collect();
+    driver.delete(b"x", 20);
+    driver.sync();
+    let is_new = |page: &PageId| written(page) && !before.contains(page);
+    let pages: Vec<PageId> = (0..PAGES).map(PageId).filter(is_new).collect();
+    assert!(!pages.is_empty(), "it is on flash");
+    drop(driver);
+    media.fail_reads_of(pages);
+    let mut driver = open();
+    assert_eq!(driver.value(b"x", 50).as_deref(), Some(&b"loose"[..]));
+    driver.put(b"x", 15, b"late");
+    driver.sync();
+    drop(driver);
+    media.clear_faults();
+    open().value(b"x", 50)
+}
+
+#[test]
+fn a_deletion_that_was_not_read_once_hides_what_came_late() {
+    assert_eq!(beside_a_tombstone_that_was_not_read(), None);
+}
+
 #[cfg(feature = "planted-bugs")]
 mod planted {
     use timestone_types::planted::{Bug, set, with};
 
     use super::*;
+
+    #[test]
+    fn a_loose_version_beside_what_was_not_read_is_found() {
+        let found = with(Bug::LooseBesideUnread, beside_a_tombstone_that_was_not_read);
+        assert_eq!(found.as_deref(), Some(&b"late"[..]));
+    }
 
     /// Whether a behaviour fails, or loses something, with a bug.
     fn is_found(bug: Bug, behaviour: fn() -> (usize, usize)) -> bool {
