@@ -235,6 +235,8 @@ pub enum Bug {
     CountsHiddenDown,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.
     CleansWhatIsRead,
+    /// Buckets with long chains are gathered by the hundred, and written in the pumps in which they are there.
+    ShortensManyAtOnce,
     /// A block is erased at once, whoever writes on its channel.
     ErasesInFrontOfPrograms,
     /// The translation layer erases what it has moved before its journal says where to.

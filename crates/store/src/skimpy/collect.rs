@@ -47,6 +47,9 @@ use crate::layout;
 
 /// Buckets that are gathered at once.
 const AT_ONCE: usize = 256;
+/// Those of them that are gathered only because their chains are long: nobody waits for these, and each is
+/// written in the pump in which it is there, which puts wait for.
+const LONG_AT_ONCE: usize = 8;
 /// With so many bytes of gathered buckets, what is there is written; else they are written together
 /// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
 /// puts are made durable all the time.
@@ -432,9 +435,9 @@ impl TailCollector {
         };
         let displaced = self.failed.next_bucket().map(|bucket| (bucket, Why::Displaced));
         let long = || {
-            let bucket = rewrite::may_shorten(self.won_before, core)
-                .then(|| core.long_chains.first())
-                .flatten();
+            let may_shorten =
+                self.has_room_for_long() && rewrite::may_shorten(self.won_before, core);
+            let bucket = may_shorten.then(|| core.long_chains.first()).flatten();
             bucket.map(|bucket| (bucket, Why::Long))
         };
         let next = displaced.or_else(in_tail).or_else(long).or_else(in_pieces);
@@ -487,6 +490,7 @@ impl TailCollector {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
         if self.jobs.contains_key(&bucket)
             || self.jobs.len() >= AT_ONCE
+            || !self.has_room_for_long()
             || !core.buckets.is_worth_a_rewriting(bucket)
             || !rewrite::may_shorten(self.won_before, core)
         {
@@ -500,6 +504,11 @@ impl TailCollector {
         } else {
             serving.gather_on(Owner::Rewriting, gathering);
         }
+    }
+
+    /// Whether one more bucket may be gathered because its chain is long.
+    fn has_room_for_long(&self) -> bool {
+        self.long_jobs < LONG_AT_ONCE || is_planted!(ShortensManyAtOnce)
     }
 
     /// Jobs whose buckets are written together.

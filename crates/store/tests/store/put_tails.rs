@@ -1,4 +1,5 @@
-//! What puts wait for, in virtual time on an emulated device: no erase is in front of a program.
+//! What puts wait for, in virtual time on an emulated device: no erase is in front of a program, and no pump
+//! writes hundreds of buckets because their chains are long.
 //!
 //! Counts and the device's clock are asserted, never the machine's time.
 
@@ -137,20 +138,29 @@ fn durable_by_pages() -> MftlConfig {
 struct Served {
     erases: u64,
     behind_erases: u64,
+    /// Buckets that one pump has written whole, at most.
+    most_written: u64,
 }
 
 /// A put every 10 µs of `bytes` each, over so many keys, many more than the device has room for.
 fn serve<S: Store>(
-    keys: u64,
-    bytes: usize,
-    puts: u64,
+    (keys, bytes, puts): (u64, usize, u64),
     open: impl Fn(Box<dyn FlashDevice>) -> S,
+    written_by: impl Fn(&S) -> u64,
 ) -> Served {
     let medium = medium();
     let asked = Arc::new(Mutex::new(Asked::default()));
     let device = Box::new(medium.open().expect("opens"));
     let mut driver = Driver::new(open(Box::new(Watched { device, asked: Arc::clone(&asked) })));
     let (mut dice, mut done, mut turn) = (Dice(7), 0, 0);
+    let mut most_written = 0;
+    let mut pump = |driver: &mut Driver<S>, turn: u64| {
+        let before = written_by(&driver.store);
+        driver.store.pump(at(turn * 10_000), &mut driver.events);
+        most_written = most_written.max(written_by(&driver.store) - before);
+        driver.events.clear();
+        medium.clock().set(turn * 10_000);
+    };
     while done < puts {
         turn += 1;
         assert!(turn < 4 * puts, "puts find room");
@@ -160,34 +170,52 @@ fn serve<S: Store>(
         done += u64::from(driver.try_put(&key.to_be_bytes(), done + 1, &value).is_ok());
         driver.store.advance_watermark(at(done));
         driver.store.advance_replay_floor(at(done));
-        driver.store.pump(at(turn * 10_000), &mut driver.events);
-        driver.events.clear();
-        medium.clock().set(turn * 10_000);
+        pump(&mut driver, turn);
     }
     let asked = asked.lock().expect("nobody panics with it");
-    Served { erases: asked.erases, behind_erases: asked.behind_erases }
+    Served { erases: asked.erases, behind_erases: asked.behind_erases, most_written }
 }
 
 fn of_mftl() -> Served {
     let open = |device| Mftl::open(device, durable_by_pages()).expect("opens").0;
-    serve(6000, 440, 40_000, open)
+    serve((6000, 440, 40_000), open, |_| 0)
 }
 
-fn of_skimpy(keys: u64, bytes: usize, puts: u64) -> Served {
+fn of_skimpy(load: (u64, usize, u64), loose: bool) -> Served {
     let open = |device| {
-        let config = SkimpyConfig { keys, ..frugal(durable_by_pages()) };
+        // So few that most of the log is not known to be dead before chains are long.
+        let known = if loose { 100 } else { 300 };
+        let config = SkimpyConfig {
+            keys: load.0,
+            translated_thousandths: known,
+            loose,
+            ..frugal(durable_by_pages())
+        };
         Skimpy::open(device, config).expect("opens").0
     };
-    serve(keys, bytes, puts, open)
+    serve(load, open, |store| store.stats().rewritten_buckets)
 }
 
 #[test]
 fn nothing_is_erased_in_front_of_a_program() {
-    for (store, served) in [("mftl", of_mftl()), ("skimpy", of_skimpy(6000, 440, 40_000))] {
-        let Served { erases, behind_erases } = served;
+    for (store, served) in [("mftl", of_mftl()), ("skimpy", of_skimpy((6000, 440, 40_000), true))] {
+        let Served { erases, behind_erases, .. } = served;
         assert!(erases > 100, "{store}: {erases} erases");
         assert_eq!(behind_erases, 0, "{store}: programs behind erases");
     }
+}
+
+/// Small values, put again and again before anything is collected: when enough is dead, most chains are long.
+fn most_written_in_one_pump() -> u64 {
+    let served = of_skimpy((4000, 60, 40_000), false);
+    assert_eq!(served.erases, 0, "nothing is collected");
+    served.most_written
+}
+
+#[test]
+fn a_pump_writes_few_buckets_for_their_long_chains() {
+    let most = most_written_in_one_pump();
+    assert!((1..=16).contains(&most), "{most} buckets in one pump");
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -199,5 +227,11 @@ mod planted {
     #[test]
     fn an_erase_in_front_of_programs_is_found() {
         assert!(with(Bug::ErasesInFrontOfPrograms, of_mftl).behind_erases > 0);
+    }
+
+    #[test]
+    fn a_pump_that_writes_many_buckets_for_their_long_chains_is_found() {
+        let most = with(Bug::ShortensManyAtOnce, most_written_in_one_pump);
+        assert!(most > 16, "{most} buckets in one pump");
     }
 }
