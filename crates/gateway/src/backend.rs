@@ -40,7 +40,9 @@ impl Backend {
         keyspace: KeyspaceName,
         seed: u64,
     ) -> Result<Self, SessionError> {
-        let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
+        // What meets a conflict becomes a job, which is tried again for as long as any.
+        let config = EngineConfig { tries_again: false, ..EngineConfig::default() };
+        let mut engine = Engine::new(config, client, routes, seed);
         let session = engine.open_session()?;
         let served = ServedKeyspace::new(keyspace);
         Ok(Self { engine, session, seed: HashSeed(seed), served })

@@ -33,6 +33,9 @@ pub struct EngineConfig {
     /// Reads and prepares that meet a prepared write wait at the primary for its decision (bounded)
     /// instead of going on. Default on.
     pub wait: bool,
+    /// A single-key write that is refused because of another one, for which it has waited, is tried again
+    /// until its deadline. For hosts that do not do that themselves. Default on.
+    pub tries_again: bool,
     /// Where a transaction that only reads commits.
     pub read_only: ReadOnlyCommit,
     /// An unanswered request is asked again after this long.
@@ -55,6 +58,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             wait: true,
+            tries_again: true,
             read_only: ReadOnlyCommit::Locally,
             request_timeout: limits::REQUEST_TIMEOUT,
             silence_limit: limits::SILENCE_LIMIT,

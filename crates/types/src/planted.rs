@@ -219,6 +219,10 @@ pub enum Bug {
     UndoneWrite,
     /// An answer to a write's earlier identity counts for the one under which it is tried again.
     MixesIdentities,
+    /// What a refused write found is told of the one that took place.
+    KeepsRefusedPrevious,
+    /// How long a write may wait stays with its place among the requests, for whoever comes next.
+    KeepsLeave,
     /// A put whose timestamp is too low is placed above it, however late it arrives.
     PlacesAtWill,
     /// Collection leaves the index with a large value that nobody needs any more, in a block that it erases.

@@ -305,6 +305,43 @@ fn a_write_that_was_refused_for_another_one_is_tried_again_and_takes_place_once(
     }
 }
 
+/// What a write is told of what was there, or kept it from taking place, where another one was decided after it
+/// was refused for that one.
+fn told_after_a_refusal(condition: Condition<'static>) -> Option<Vec<u8>> {
+    let mut world = world(1);
+    let session = world.session();
+    let other = TxnId::new(OTHER, Sequence::new(1));
+    world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
+    let options = RequestOptions { return_previous: true, ..plain() };
+    let (op, begun) = world.begin_write(session, b"k", b"v", condition, options);
+    begun.unwrap();
+    world.pass(Duration::from_millis(200));
+    world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"theirs");
+    world.shards[0].prepared_by_other(b"k", None);
+    match world.wait(op) {
+        Outcome::Written(_, _, previous) => previous,
+        Outcome::Aborted { reason, found, .. } if reason.kind == AbortKind::Condition => found,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_write_that_is_tried_again_is_told_what_was_there_when_it_took_place() {
+    for condition in [Condition::Always, Condition::Absent] {
+        assert_eq!(told_after_a_refusal(condition).as_deref(), Some(&b"theirs"[..]));
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn what_a_refused_write_found_is_noticed_when_it_is_told() {
+    use timestone_types::planted::{Bug, with};
+    for condition in [Condition::Always, Condition::Absent] {
+        let told = with(Bug::KeepsRefusedPrevious, || told_after_a_refusal(condition));
+        assert_ne!(told.as_deref(), Some(&b"theirs"[..]));
+    }
+}
+
 /// It is given up as it was refused last, and nothing of it takes place afterwards.
 #[test]
 fn a_write_that_is_refused_until_its_deadline_is_told_what_it_met() {

@@ -165,6 +165,9 @@ impl PendingWrite {
         self.previous = Previous::default();
         self.repeat = None;
         self.failed = None;
+        if !timestone_types::is_planted!(KeepsLeave) {
+            self.wait = None;
+        }
         self.value.clear();
         if self.value.capacity() > KEEP_BYTES {
             self.value = Vec::new();

@@ -603,11 +603,11 @@ mod tests {
         }
 
         /// For how many milliseconds a write waits that may wait, and wants to know what was there.
-        fn waits(&mut self, number: u64, key: u64, millis: u64) -> Option<u64> {
+        fn waits(&mut self, number: u64, key: u64, from: Timestamp) -> Option<u64> {
             let write = wire::Write {
                 txn: TxnId::new(CLIENT, Sequence::new(number)),
                 begin: START,
-                commit: START.saturating_add(Duration::from_millis(millis)),
+                commit: from.saturating_add(Duration::from_millis(20)),
                 keyspace: SPACE,
                 action: wire::WriteAction::Put,
                 condition: wire::Condition::IfPresent,
@@ -618,7 +618,7 @@ mod tests {
                 value: b"value",
             };
             (0..1000).find(|&waited| {
-                self.driver.set_now(START.saturating_add(Duration::from_millis(waited)));
+                self.driver.set_now(from.saturating_add(Duration::from_millis(waited)));
                 self.ask(|envelope, out| {
                     if waited == 0 {
                         write.encode(envelope, out);
@@ -683,20 +683,32 @@ mod tests {
         }
     }
 
-    /// For how long a write waits whose key is promised to a transaction that nobody decides. What is there
-    /// has to be read each time.
-    fn waits_for_a_promise() -> Option<u64> {
+    /// For how long two writes wait, one after the other, whose key is promised to a transaction that nobody
+    /// decides. What is there has to be read each time.
+    fn wait_for_a_promise() -> [Option<u64>; 2] {
         let mut shard = Failing::new();
         assert_eq!(shard.write(2), Some(wire::Kind::Written));
         assert_eq!(shard.prepare_of(3, 2, 10), Some(wire::Kind::Vote));
-        shard.waits(4, 2, 20)
+        let later = START.saturating_add(Duration::from_millis(1500));
+        [(4, START), (5, later)].map(|(number, from)| shard.waits(number, 2, from))
     }
 
     #[test]
-    fn a_write_that_has_waited_for_a_promise_waits_once() {
+    fn a_write_that_has_waited_for_a_promise_waits_once_and_the_next_one_as_long() {
         let millis = timestone_types::limits::PREPARED_WAIT.as_millis() as u64;
-        let waited = waits_for_a_promise().expect("it is answered");
-        assert!((millis..millis + 10).contains(&waited), "{waited} ms");
+        for waited in wait_for_a_promise() {
+            let waited = waited.expect("it is answered");
+            assert!((millis..millis + 10).contains(&waited), "{waited} ms");
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_leave_to_wait_that_stays_for_the_next_write_is_noticed() {
+        let bug = timestone_types::planted::Bug::KeepsLeave;
+        let millis = timestone_types::limits::PREPARED_WAIT.as_millis() as u64;
+        let [first, second] = timestone_types::planted::with(bug, wait_for_a_promise);
+        assert!(first >= Some(millis) && second < Some(millis), "{first:?} and {second:?} ms");
     }
 
     #[cfg(feature = "planted-bugs")]
@@ -704,7 +716,7 @@ mod tests {
     fn a_write_that_waits_anew_after_a_page_is_noticed() {
         let bug = timestone_types::planted::Bug::WaitsAnew;
         let millis = timestone_types::limits::PREPARED_WAIT.as_millis() as u64;
-        let waited = timestone_types::planted::with(bug, waits_for_a_promise);
+        let [waited, _] = timestone_types::planted::with(bug, wait_for_a_promise);
         assert!(waited.is_none_or(|waited| waited >= 2 * millis), "{waited:?} ms");
     }
 

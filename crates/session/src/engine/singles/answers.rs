@@ -117,10 +117,11 @@ impl Singles {
     /// Whether a refused write is tried once more: it met somebody else's write, which was not over
     /// in time. Its server does what the write depends on afresh, so nobody needs to be told.
     fn is_tried_again(&self, context: &Context, index: u32, reason: &AbortReason) -> bool {
-        let single = self.0.at(index);
+        let (single, config) = (self.0.at(index), context.config());
         let has_time = single.times.deadline > context.now();
         reason.kind == AbortKind::WriteConflict
-            && context.config().wait
+            && config.wait
+            && config.tries_again
             && single.result.is_none()
             && has_time
     }
@@ -130,6 +131,9 @@ impl Singles {
         let single = self.0.at_mut(index);
         single.id = context.next_id();
         single.copies.next_identity();
+        if !is_planted!(KeepsRefusedPrevious) {
+            single.bytes.forget_previous();
+        }
         single.met = Some(reason);
         context.session_learned(single.session, reason.at.next());
         self.fault(context, index, Fault::Prepared { other: reason.other.unwrap_or_default() });

@@ -160,6 +160,12 @@ impl RequestBytes {
         }
     }
 
+    /// What a refused write found is of no use to another one.
+    pub(super) fn forget_previous(&mut self) {
+        self.previous = None;
+        self.buffer.truncate(self.key + self.value + self.expected);
+    }
+
     /// What the key had before.
     pub(super) fn previous(&self) -> Option<ValueView<'_>> {
         let Previous { version, expires_at, is_present } = self.previous?;
