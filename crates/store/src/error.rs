@@ -76,6 +76,15 @@ pub enum StoreError {
         /// What does not check out.
         reason: &'static str,
     },
+    /// What is stored cannot be copied as a whole: pages were not read at the start.
+    #[error(
+        "{pages} pages could not be read at the start, and what lies there is not known; start again, \
+         and if they stay, see `timestone data unreadable`"
+    )]
+    Unread {
+        /// How many pages.
+        pages: usize,
+    },
     /// The device holds another store's pages.
     #[error(
         "the device belongs to store {found:#x}, not to {expected:#x}; check the data directory"

@@ -565,6 +565,10 @@ impl Upkeep for Stores {
         self.flash.has_failed() || self.frugal.get().is_some_and(Skimpy::has_failed)
     }
 
+    fn unread_pages(&self) -> usize {
+        self.flash.unread_pages() + self.frugal.get().map_or(0, Skimpy::unread_pages)
+    }
+
     fn advance_watermark(&mut self, t: Timestamp) {
         self.assert_sound();
         self.flash.advance_watermark(t);

@@ -259,6 +259,13 @@ pub enum Bug {
     VoidsUnread,
     /// A late put is loose while a younger version of its key may lie on a page that was not read.
     LooseBesideUnread,
+    /// What is stored is copied although pages of it were not read.
+    CopiesBesideUnread,
+    /// Parts for which only a void head is known are erased, although the right one may be on a page that was not
+    /// read.
+    TrustsVoidHeads,
+    /// A block of a checkpoint is erased while a program of it is under way.
+    ErasesUnderWay,
     /// In a bucket in pieces the order of the newest chain is trusted.
     TrustsPieces,
     /// What could not be programmed counts as durable once something later is.

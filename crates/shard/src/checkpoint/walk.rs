@@ -147,12 +147,16 @@ impl StoreWalk {
     /// Asks the store for more, as long as a part has room for it.
     ///
     /// # Errors
-    /// Something cannot be read.
+    /// Something cannot be read, or could not be read when the store was opened.
     pub(super) fn go_on(
         &mut self,
         now: Timestamp,
         store: &mut ShardStore,
     ) -> Result<(), StoreError> {
+        let pages = store.unread_pages();
+        if pages > 0 && !timestone_types::is_planted!(CopiesBesideUnread) {
+            return Err(StoreError::Unread { pages });
+        }
         self.again_at = Timestamp::ZERO;
         let mut left = LOOKUPS_PER_TURN;
         while self.item_bytes < PART_BYTES && left > 0 {

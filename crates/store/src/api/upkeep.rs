@@ -26,6 +26,12 @@ pub trait Upkeep {
         false
     }
 
+    /// Pages that could not be read at the start, and that nobody has given up: what lies there is not known, and
+    /// a copy of what is stored would lack it.
+    fn unread_pages(&self) -> usize {
+        0
+    }
+
     /// Reads below `t` will not be asked any more; only rises.
     fn advance_watermark(&mut self, t: Timestamp);
 

@@ -390,6 +390,8 @@ impl Checkpointer {
     /// beginning. The block is a victim by now, and not erased.
     pub(super) fn block_failed(&mut self, block: BlockId, volume: &mut Volume) {
         self.assert_sound();
+        // One that an earlier failure has left, with this program under way.
+        self.complete.retain(|&other| other != block);
         if !self.writing.contains(&block) {
             return;
         }
@@ -405,10 +407,11 @@ impl Checkpointer {
         self.assert_sound();
         for block in blocks {
             let entry = volume.blocks.get(block);
-            if entry.readers == 0 && entry.state == BlockState::Sealed {
+            let is_written = entry.readable == entry.pages || is_planted!(ErasesUnderWay);
+            if entry.readers == 0 && entry.state == BlockState::Sealed && is_written {
                 volume.erase(block);
             } else {
-                // A scrub is reading there: the next checkpoint's end takes it.
+                // A scrub is reading there, or pages are on their way: the next checkpoint's end takes it.
                 self.complete.push(block);
             }
         }

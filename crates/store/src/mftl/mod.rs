@@ -594,6 +594,10 @@ impl Writes for Mftl {
 }
 
 impl Upkeep for Mftl {
+    fn unread_pages(&self) -> usize {
+        self.kit.volume.blocks.unread().len()
+    }
+
     fn begin_life(&mut self) {
         self.assert_sound();
         if !is_planted!(AnswersEarlierLife) {

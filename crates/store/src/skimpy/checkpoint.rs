@@ -227,6 +227,7 @@ impl Checkpointer {
     /// A program of a block has failed: the checkpoint lies there, or names pages there that will never
     /// be programmed. It is written again from its beginning.
     pub(super) fn begin_again(&mut self, block: BlockId, volume: &mut Volume) {
+        self.complete.retain(|&other| other != block);
         if self.phase == CheckpointStage::Idle {
             return;
         }

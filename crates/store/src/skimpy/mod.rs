@@ -618,6 +618,10 @@ impl Writes for Skimpy {
 }
 
 impl Upkeep for Skimpy {
+    fn unread_pages(&self) -> usize {
+        self.core.kit.volume.blocks.unread().len()
+    }
+
     fn begin_life(&mut self) {
         if !is_planted!(AnswersEarlierLife) {
             self.reads.abandon_gets();

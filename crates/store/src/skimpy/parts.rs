@@ -620,7 +620,8 @@ impl PartsWalk {
     }
 }
 
-/// Whether a value whose bucket is gathered is there, or superseded, hidden, or on its way.
+/// Whether a value whose bucket is gathered is there, or superseded, hidden, or on its way. A void head says
+/// nothing of where the value is.
 fn is_known(
     &(name, version): &(Name, Version),
     gathering: &Gathering,
@@ -634,7 +635,10 @@ fn is_known(
         || staged.map(|staged| staged.version).any(stands_for)
         || gathering.records.iter().any(|gathered| {
             let record = gathering.record(gathered);
-            core.name_of(&record) == name && stands_for(record.version)
+            let is_left = record.version == version
+                && is_void(&record, &core.kit.volume.blocks)
+                && !is_planted!(TrustsVoidHeads);
+            core.name_of(&record) == name && stands_for(record.version) && !is_left
         })
 }
 

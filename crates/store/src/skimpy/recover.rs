@@ -757,6 +757,8 @@ impl Recovery {
         };
         while lacks_blocks(&store) {
             store.poll();
+            // Instead of those that could not be erased.
+            store.core.kit.volume.clean_blocks();
             store.core.kit.volume.wait(Duration::from_millis(10));
         }
         tracing::debug!(?report, "store recovered");

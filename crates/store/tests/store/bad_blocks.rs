@@ -409,6 +409,57 @@ fn a_program_that_fails_while_a_checkpoint_is_written_delays_the_checkpoint() {
     assert_eq!((report.checkpoint.is_some(), report.keys), (true, KEYS));
 }
 
+/// Programs of two blocks of a checkpoint fail that were under way at one time, in either order.
+fn checkpoint_of_which_two_blocks_fail(first: u32) -> usize {
+    const BLOCKS: u32 = 900;
+    let medium = medium(4, BLOCKS);
+    let mut driver = <Mftl as OnEmulated>::open(&medium);
+    let pump = |driver: &mut Driver<Mftl>| {
+        driver.pump();
+        medium.clock().advance_to(driver.now);
+    };
+    for n in 0..40u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 400]);
+        pump(&mut driver);
+    }
+    driver.store.sync_soon();
+    (0..50).for_each(|_| pump(&mut driver));
+    // A program is for a group of pages: each has a block of its own.
+    for nth in [first, first + 1] {
+        medium.inject(Fault::Fail { kind: OpKind::Program, nth });
+    }
+    driver.store.checkpoint_now();
+    let is_done = |event: &StoreEvent| matches!(event, StoreEvent::CheckpointDone);
+    for _ in 0..20_000 {
+        pump(&mut driver);
+        if driver.events.iter().any(is_done) {
+            break;
+        }
+    }
+    assert!(driver.events.iter().any(is_done), "a checkpoint is written in the end");
+    assert!((0..40u64).all(|n| driver.value(&n.to_be_bytes(), 20).is_some()));
+    (0..BLOCKS).filter(|&block| driver.store.device().is_bad(BlockId(block))).count()
+}
+
+#[test]
+fn programs_of_two_blocks_of_a_checkpoint_may_fail_at_one_time() {
+    for first in 1..4 {
+        assert_eq!(checkpoint_of_which_two_blocks_fail(first), 2, "from the {first}th program on");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_block_that_is_erased_under_programs_is_found() {
+    use timestone_types::planted::{Bug, set, with};
+    let found = (1..4).any(|first| {
+        let fails = || with(Bug::ErasesUnderWay, || checkpoint_of_which_two_blocks_fail(first));
+        std::panic::catch_unwind(fails).is_err()
+    });
+    set(None);
+    assert!(found, "the planted bug is found");
+}
+
 /// A program fails in a store that rests otherwise, and what it held moves elsewhere. Values are of so
 /// many bytes; of the programs and reads that follow, these fail.
 fn rests_while_a_block_is_replaced<S: OnEmulated>(

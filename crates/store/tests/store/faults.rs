@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use timestone_flash::{Fault, FileConfig, FileDevice, MemoryConfig, MemoryMedia, OpKind, PageId};
 use timestone_store::prelude::*;
-use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, StoreError, StoreEvent};
+use timestone_store::{
+    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Skimpy, StoreError, StoreEvent,
+};
 use timestone_types::{Expiry, HashSeed, KeyspaceId};
 
 use crate::collection::Dice;
-use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+use crate::driver::{Driver, Got, SPACE, Survives, at, config, media, open, version};
 
 #[test]
 fn flipped_bits_are_noticed_or_harmless() {
@@ -597,6 +599,32 @@ fn a_device_that_programs_nothing_any_more_ends_writing_but_not_reading() {
         (driver.value(b"k", 15), driver.value(b"k", 25)),
         (Some(b"v".to_vec()), Some(b"w".to_vec()))
     );
+}
+
+/// A start that waits for clean blocks goes on with others, or finds that the device has failed.
+#[test]
+fn a_start_at_which_erases_fail_comes_to_an_end() {
+    fn start<S: Survives + Send + 'static>(failing: u32) {
+        let media = media(8, 60);
+        let mut driver = S::open_on(&media, config(), false).expect("opens").0;
+        driver.put(b"k", 10, b"v");
+        driver.sync();
+        drop(driver);
+        (1..=failing).for_each(|nth| media.inject(Fault::Fail { kind: OpKind::Erase, nth }));
+        let (opened, opening) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut driver = S::open_on(&media, config(), false).expect("opens").0;
+            let _ = opened.send((driver.value(b"k", 20), driver.try_put(b"k", 30, b"w").is_ok()));
+        });
+        let found = opening.recv_timeout(Duration::from_secs(60));
+        let (value, takes_puts) = found.unwrap_or_else(|_| panic!("{failing} failures: it hangs"));
+        assert_eq!(value.as_deref(), Some(&b"v"[..]));
+        assert_eq!(takes_puts, failing < 17, "{failing} failures");
+    }
+    for failing in [8, 9, 15, 40] {
+        start::<Mftl>(failing);
+        start::<Skimpy>(failing);
+    }
 }
 
 #[test]

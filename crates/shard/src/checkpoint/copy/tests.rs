@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_flash::{MemoryConfig, MemoryMedia, PageId};
 use timestone_store::{
     Dram, DramConfig, KeyspacePlace, Lookup, Mftl, MftlConfig, OpenFrugal, Opening, Places,
     ReadOutcome, ReadToken, Skimpy, SkimpyConfig, Stores, prelude::*,
@@ -343,4 +343,48 @@ fn a_keyspace_without_anything_is_moved_and_makes_no_device() {
     assert!(turns.by_ref().any(|now| copy.turn(now, &mut store).unwrap()));
     assert!(turns.by_ref().any(|now| end.turn(now, &mut store).unwrap()));
     assert_eq!(copy.copied(), (0, 0));
+}
+
+/// What a copy says that is made while pages of a store are not read.
+fn copied_beside_unread(from: KeyspaceId) -> Result<(), String> {
+    let mut world = World::new();
+    world.fill(from, &mut Seed(3).dice());
+    let medium = if from.is_frugal() { &world.frugal } else { &world.full };
+    let holds = |page: &PageId| medium.page(*page).is_some_and(|bytes| bytes[6] != 0);
+    // In the middle of the log, behind the first pages of blocks.
+    let pages: Vec<PageId> = (0..8 * 120).map(PageId).filter(holds).collect();
+    let middle = pages[pages.len() / 2].0 / 8 * 8;
+    medium.fail_reads_of([PageId(middle + 2), PageId(middle + 3)]);
+    world.store = open(&world.full, &world.frugal);
+    world.full.clear_faults();
+    world.frugal.clear_faults();
+    assert!(world.store.unread_pages() > 0, "some were not read");
+    let mut copy = KeyspaceCopy::new(from, place(1, from), 10);
+    for _ in 0..100_000 {
+        world.now += 1_000_000;
+        match copy.turn(at(world.now), &mut world.store) {
+            Ok(false) => {}
+            Ok(true) => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn nothing_is_copied_while_pages_are_not_read() {
+    for from in [FULL, FRUGAL] {
+        let refused = copied_beside_unread(from).unwrap_err();
+        assert!(refused.contains("could not be read at the start"), "{refused}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_copy_beside_pages_that_were_not_read_is_found() {
+    use timestone_types::planted::{Bug, with};
+
+    for from in [FULL, FRUGAL] {
+        assert_eq!(with(Bug::CopiesBesideUnread, || copied_beside_unread(from)), Ok(()));
+    }
 }
