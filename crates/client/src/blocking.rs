@@ -206,8 +206,8 @@ impl Db {
     /// # Errors
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<Transaction> {
-        let (id, begin) = self.0.begin_on_loop(options).wait()?;
-        Ok(Transaction(crate::Transaction::new(&self.0, id, begin)))
+        let owner = self.0.begin_on_loop(options).wait()?;
+        Ok(Transaction(crate::Transaction::new(&self.0, owner)))
     }
 
     /// See [`crate::Db::snapshot`].

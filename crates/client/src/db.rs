@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{ClockOffset, EngineStats, TxnStatus};
-use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
+use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version, is_planted};
 
 use crate::event_loop::Core;
 use crate::local::{LocalDb, LocalTransaction};
@@ -320,19 +320,19 @@ impl Db {
     /// # Errors
     /// A snapshot in the future, or too many transactions.
     pub async fn begin(&self, options: &TransactionOptions) -> Result<Transaction> {
-        let (id, begin) = self.begin_on_loop(options).await?;
-        Ok(Transaction::new(self, id, begin))
+        Ok(Transaction::new(self, self.begin_on_loop(options).await?))
     }
 
-    pub(crate) fn begin_on_loop(&self, options: &TransactionOptions) -> Pending<(u64, Timestamp)> {
-        let options = options.clone();
+    /// Whoever gives this up gives the transaction up that has begun by then.
+    pub(crate) fn begin_on_loop(&self, options: &TransactionOptions) -> Pending<Owner> {
+        let (options, shared) = (options.clone(), Arc::clone(&self.life.shared));
         self.call(move |db| async move {
             let transaction = db.begin(&options)?;
             let begin = transaction.begin_timestamp()?;
             let core = db.core();
             let id = core.next_remote.replace(core.next_remote.get() + 1);
             core.remote.borrow_mut().insert(id, Rc::new(transaction));
-            Ok((id, begin))
+            Ok(Owner { shared, id, begin, met: Met::default() })
         })
     }
 
@@ -470,7 +470,8 @@ pub struct Transaction {
     owner: Arc<Owner>,
 }
 
-struct Owner {
+/// A transaction on the loop: when this is dropped, the loop forgets it.
+pub(crate) struct Owner {
     shared: Arc<LoopShared>,
     id: u64,
     begin: Timestamp,
@@ -487,13 +488,12 @@ fn lock(met: &Met) -> MutexGuard<'_, Option<Error>> {
 impl Drop for Owner {
     fn drop(&mut self) {
         let id = self.id;
-        // When the queue is full the transaction stays until the client ends or the watermark
-        // passes it; nothing was sent for it.
-        let forget: crate::shared::Command = Box::new(move |core: &Rc<Core>| {
-            let gone = core.remote.borrow_mut().remove(&id);
-            drop(gone);
-        });
-        drop(self.shared.call(forget));
+        let forget: crate::shared::Command =
+            Box::new(move |core: &Rc<Core>| core.forget_remote(id));
+        if self.shared.call(forget).is_err() && !is_planted!(KeepsUnowned) {
+            // The queue is full. Nobody may keep the transaction: it holds the watermark.
+            self.shared.forget_later(id);
+        }
     }
 }
 
@@ -504,8 +504,7 @@ impl fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(db: &Db, id: u64, begin: Timestamp) -> Self {
-        let owner = Owner { shared: Arc::clone(&db.life.shared), id, begin, met: Met::default() };
+    pub(crate) fn new(db: &Db, owner: Owner) -> Self {
         Self { db: db.clone(), owner: Arc::new(owner) }
     }
 
@@ -544,7 +543,13 @@ impl Transaction {
     /// Reads a key.
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
         let (key, keyspace) = (key.to_vec(), self.db.keyspace);
-        self.call(move |tx| async move { tx.get_in(keyspace, &key).await })
+        self.call(move |tx| {
+            let read = tx.get_in(keyspace, &key);
+            async move {
+                let _until_then = tx;
+                read.await
+            }
+        })
     }
 
     /// The keyspace that it is about.
@@ -563,7 +568,13 @@ impl Transaction {
     /// Reads several keys at once; the answers come in their order.
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Pending<Vec<Option<Value>>> {
         let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.as_ref().to_vec()).collect();
-        self.call(move |tx| async move { tx.get_many(&keys).await })
+        self.call(move |tx| {
+            let reads = tx.get_many(&keys);
+            async move {
+                let _until_then = tx;
+                reads.await
+            }
+        })
     }
 
     /// Writes a key at commit. Limits are checked now; when the result is not awaited, a write that

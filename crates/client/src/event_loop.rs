@@ -186,6 +186,12 @@ impl Core {
         timer.into_iter().chain(engine).min()
     }
 
+    /// Nobody has a handle of a transaction any more.
+    pub(crate) fn forget_remote(&self, id: u64) {
+        let gone = self.remote.borrow_mut().remove(&id);
+        drop(gone);
+    }
+
     /// The transaction of a handle on another thread.
     pub(crate) fn remote_txn(&self, id: u64) -> Result<Rc<LocalTransaction>> {
         let found = self.remote.borrow().get(&id).map(Rc::clone);

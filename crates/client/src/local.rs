@@ -582,13 +582,18 @@ impl LocalTransaction {
     ///
     /// # Errors
     /// The first that fails.
-    pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+    ) -> impl Future<Output = Result<Vec<Option<Value>>>> + 'static + use<K> {
         let asked: Vec<_> = keys.iter().map(|key| self.get(key.as_ref())).collect();
-        let mut values = Vec::with_capacity(asked.len());
-        for one in asked {
-            values.push(one.await?);
+        async move {
+            let mut values = Vec::with_capacity(asked.len());
+            for one in asked {
+                values.push(one.await?);
+            }
+            Ok(values)
         }
-        Ok(values)
     }
 
     /// Writes a key at commit.

@@ -21,6 +21,8 @@ type Notifier = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct LoopShared {
     commands: ArrayQueue<Command>,
     woken: Mutex<Vec<TaskId>>,
+    /// Transactions that nobody owns any more, for which the queue of calls had no room.
+    forgotten: Mutex<Vec<u64>>,
     /// The loop was told and has not looked since: nobody needs to tell it again.
     told: AtomicBool,
     closed: AtomicBool,
@@ -32,6 +34,7 @@ impl LoopShared {
         Self {
             commands: ArrayQueue::new(limits::COMMAND_QUEUE),
             woken: Mutex::default(),
+            forgotten: Mutex::default(),
             told: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             notifier: OnceLock::new(),
@@ -98,6 +101,18 @@ impl LoopShared {
 
     pub(crate) fn has_commands(&self) -> bool {
         !self.commands.is_empty()
+    }
+
+    /// A transaction is to be forgotten when what is queued now is carried out.
+    pub(crate) fn forget_later(&self, transaction: u64) {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(transaction);
+        self.tell();
+    }
+
+    /// Hands out the transactions that are to be forgotten, if nothing is queued.
+    pub(crate) fn take_forgotten(&self) -> Vec<u64> {
+        let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_commands() { Vec::new() } else { std::mem::take(&mut *forgotten) }
     }
 
     /// Lists a task as woken.

@@ -127,6 +127,7 @@ impl<T> ClientStage<T> {
             let Some(command) = self.shared.next() else { break };
             command(core);
         }
+        self.shared.take_forgotten().into_iter().for_each(|id| core.forget_remote(id));
         core.fire();
         let mut budget = limits::POLLS_PER_TURN;
         loop {
@@ -471,8 +472,8 @@ mod tests {
         assert_eq!(id, ORDERS);
         let orders = db.in_keyspace(id);
         bench.expect_wait(orders.put(b"k", b"v"));
-        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
-        let transaction = crate::Transaction::new(&orders, txn, begin);
+        let owner = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, owner);
         bench.wait(transaction.put(b"k", b"w"));
         bench.expect_wait(transaction.commit());
         // Others do not wait.
@@ -487,8 +488,8 @@ mod tests {
      {
         let (mut bench, db) = Bench::new();
         let orders = db.in_keyspace(bench.wait(db.keyspace_id("orders")));
-        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
-        let transaction = crate::Transaction::new(&orders, txn, begin);
+        let owner = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, owner);
         bench.wait(transaction.put(b"k", b"w"));
         let asked = bench.now.saturating_add(Duration::from_millis(40));
         bench.clock.0.set(asked);
@@ -519,8 +520,8 @@ mod tests {
         // keyspace.
         let (mut bench, db) = Bench::new();
         let orders = db.in_keyspace(ORDERS);
-        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
-        let transaction = crate::Transaction::new(&orders, txn, begin);
+        let owner = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, owner);
         bench.wait(transaction.put(b"k", b"w"));
         bench.expect_wait(transaction.commit());
         let (mut bench, db) = Bench::new();
@@ -534,6 +535,92 @@ mod tests {
         for id in [6, 7, 0] {
             bench.wait(db.in_keyspace(KeyspaceId::new(id)).put(b"k", b"v"));
         }
+    }
+
+    /// The watermark of the last report that is sent in the next seconds.
+    fn reported(bench: &mut Bench) -> Timestamp {
+        let mut last = Timestamp::ZERO;
+        for _ in 0..40 {
+            bench.pass(Duration::from_millis(100));
+            while let Some((_, event)) = bench.driver.take_sent() {
+                let ClientStageEvent::Net(NetEvent::FrameBatch(batch)) = event else { continue };
+                for frame in Frames::new(&batch.bytes).map(Result::unwrap) {
+                    if frame.kind() == Kind::Report {
+                        last = last.max(wire::Report::decode(&frame).unwrap().watermark);
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    /// How far behind the clock the watermark stays that a client reports when a transaction was given up while
+    /// it began.
+    fn behind_after_a_begin_that_is_given_up() -> Duration {
+        let (mut bench, db) = Bench::new();
+        let options = crate::TransactionOptions::default();
+        let mut begun = Box::pin(db.begin(&options));
+        let mut context = task::Context::from_waker(Waker::noop());
+        assert!(begun.as_mut().poll(&mut context).is_pending());
+        bench.pass(Duration::ZERO);
+        drop(begun);
+        let watermark = reported(&mut bench);
+        bench.now.since(watermark)
+    }
+
+    #[test]
+    fn a_transaction_that_is_given_up_while_it_begins_holds_no_watermark() {
+        let behind = behind_after_a_begin_that_is_given_up();
+        assert!(behind < Duration::from_secs(1), "{behind:?}");
+    }
+
+    /// The same of one that is dropped while the queue of calls is full.
+    fn behind_after_a_drop_with_a_full_queue() -> Duration {
+        let (mut bench, db) = Bench::new();
+        let owner = bench.wait(db.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&db, owner);
+        let mut calls = Vec::new();
+        while calls.len() < limits::COMMAND_QUEUE {
+            calls.push(db.stats());
+        }
+        drop(transaction);
+        calls.clear();
+        let watermark = reported(&mut bench);
+        bench.now.since(watermark)
+    }
+
+    #[test]
+    fn a_transaction_that_is_dropped_while_many_calls_wait_holds_no_watermark() {
+        let behind = behind_after_a_drop_with_a_full_queue();
+        assert!(behind < Duration::from_secs(1), "{behind:?}");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_transaction_that_nobody_owns_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let behind = with(Bug::KeepsUnowned, behind_after_a_drop_with_a_full_queue);
+        assert!(behind > Duration::from_secs(1), "{behind:?}");
+    }
+
+    #[test]
+    fn a_read_that_is_asked_before_a_write_of_its_transaction_does_not_see_it() {
+        let (mut bench, db) = Bench::new();
+        let owner = bench.wait(db.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&db, owner);
+        let (first, second) = (transaction.get(b"k"), transaction.get_many(&[b"l"]));
+        let _puts = (transaction.put(b"k", b"new"), transaction.put(b"l", b"new"));
+        bench.pass(Duration::ZERO);
+        let mut asked = 0;
+        while let Some((_, event)) = bench.driver.take_sent() {
+            let ClientStageEvent::Net(NetEvent::FrameBatch(batch)) = event else { continue };
+            let frames = Frames::new(&batch.bytes).map(Result::unwrap);
+            asked += frames.filter(|frame| frame.kind() == Kind::Get).count();
+        }
+        assert_eq!(asked, 2, "both are asked of their shard");
+        let mut context = task::Context::from_waker(Waker::noop());
+        assert!(pin!(first).as_mut().poll(&mut context).is_pending());
+        assert!(pin!(second).as_mut().poll(&mut context).is_pending());
     }
 
     #[test]

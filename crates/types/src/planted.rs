@@ -219,6 +219,8 @@ pub enum Bug {
     UndoneWrite,
     /// An answer to a write's earlier identity counts for the one under which it is tried again.
     MixesIdentities,
+    /// A transaction whose handles are gone stays, where the queue of calls had no room to say so.
+    KeepsUnowned,
     /// What a refused write found is told of the one that took place.
     KeepsRefusedPrevious,
     /// How long a write may wait stays with its place among the requests, for whoever comes next.
@@ -257,8 +259,12 @@ pub enum Bug {
     DropsHeadless,
     /// A chain that is written again without what could not be read makes that void.
     VoidsUnread,
-    /// A late put is loose while a younger version of its key may lie on a page that was not read.
+    /// Versions are loose while a younger one of their key may lie on a page that was not read.
     LooseBesideUnread,
+    /// What is put in front of a chain says that nothing younger is behind it, while a page is not read.
+    LeadsBesideUnread,
+    /// A backup that becomes the shard expects that nobody was reading there.
+    NobodyReadsYet,
     /// What is stored is copied although pages of it were not read.
     CopiesBesideUnread,
     /// Parts for which only a void head is known are erased, although the right one may be on a page that was not

@@ -11,10 +11,10 @@ use timestone_clock::ManualClock;
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{FrameBatch, Stage};
-use timestone_store::{Mftl, MftlConfig};
+use timestone_store::{Mftl, MftlConfig, ReadToken};
 use timestone_txn::participant::Config;
 use timestone_types::random::{Dice, Seed};
-use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
+use timestone_types::{ClientId, Epoch, Expiry, KeyRef, KeyspaceId, Sequence, TxnId};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
     Decide, Envelope, Frame, Frames, Get, Kind, Message, PrepareHead, PrepareWriter, ReadAt,
@@ -23,6 +23,7 @@ use timestone_wire::{
 };
 
 use super::*;
+use crate::shard::hesitant::Hesitant;
 use crate::shard::{LogPlace, own_reply_address};
 use crate::testing::{Event, Removable};
 use crate::{LogAppend, Past};
@@ -548,4 +549,45 @@ fn a_promise_that_nobody_decides_does_not_hold_a_log_for_ever() {
         backup.take(served.now, head, bytes).unwrap();
     }
     assert!(backup.keep_from() > first, "the last copy is enough");
+}
+
+/// A backup becomes the shard that has reads for clients under way, while what is promised has to be looked up on
+/// the device.
+fn takes_over_while_it_is_read(seed: u64) {
+    let (own, others) = (media(), media());
+    let store = Hesitant::new(*store_on(&others), seed, 3);
+    let mut backup = Backup::new(Replay::new(SHARD, Box::new(store)), &[LOG]);
+    let (mut known, mut dice) = (Known::default(), Seed(seed).dice());
+    let replay = Replay::new(SHARD, store_on(&own));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let asked = known.wish(&mut dice, served.now);
+    assert!(served.promise(&asked).is_some());
+    served.pass(400);
+    follow(&mut backup, &mut 0, &served);
+    let (now, store) = (served.now, backup.replay.store_mut());
+    let hash_seed = store.seed();
+    for number in 0..20 {
+        let bytes = (number % KEYS).to_be_bytes();
+        let key = KeyRef::new(hash_seed, keyspace_of(number % KEYS), &bytes);
+        let asked = store.get_as_of(key, now, now, ReadToken(number << 32 | 0xffff_fffe));
+        assert!(asked.is_ok());
+    }
+    drop(Served::new(backup.promote(now, recovering(now)), now));
+}
+
+#[test]
+fn a_backup_that_is_read_may_take_over() {
+    (0..30).for_each(takes_over_while_it_is_read);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_backup_that_expects_no_reads_is_found() {
+    use timestone_types::planted::{Bug, with};
+
+    let fails = |seed| {
+        let run = || with(Bug::NobodyReadsYet, || takes_over_while_it_is_read(seed));
+        std::panic::catch_unwind(run).is_err()
+    };
+    assert!((0..30).any(fails));
 }

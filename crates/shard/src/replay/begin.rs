@@ -209,7 +209,9 @@ fn write_items(
     items
 }
 
-/// Looks up the youngest version of a key, waiting for the device. Nobody else uses the store yet.
+/// Looks up the youngest version of a key, waiting for the device. What else the store reports is dropped: where a
+/// backup becomes the shard, that may be reads for clients, which are sent to the shard, or a checkpoint for
+/// another replica, which begins anew.
 fn latest_now(
     store: &mut (dyn Store + Send),
     key: KeyRef<'_>,
@@ -226,10 +228,10 @@ fn latest_now(
             match event {
                 StoreEvent::LatestDone { token: ASKED, found } => return found.map(in_store),
                 StoreEvent::DeviceFailed(error) => return Err(error),
-                other => assert!(
-                    !matches!(other, StoreEvent::ReadDone { .. } | StoreEvent::ScanDone { .. }),
-                    "nobody reads before the shard serves"
-                ),
+                StoreEvent::ReadDone { .. } if timestone_types::is_planted!(NobodyReadsYet) => {
+                    panic!("nobody reads before the shard serves")
+                }
+                _ => {}
             }
         }
         store.wait(DEVICE_WAIT);

@@ -30,7 +30,7 @@ impl Dice {
 }
 
 /// See the module.
-pub(super) struct Hesitant<S> {
+pub(crate) struct Hesitant<S> {
     store: S,
     dice: Dice,
     /// One look-up in so many is answered at once.
@@ -54,7 +54,7 @@ pub(super) struct Faults {
 }
 
 impl<S: Store> Hesitant<S> {
-    pub(super) fn new(store: S, seed: u64, pending_of: u64) -> Self {
+    pub(crate) fn new(store: S, seed: u64, pending_of: u64) -> Self {
         Self { store, dice: Dice(seed), pending_of, later: Vec::new(), faults: Arc::default() }
     }
 

@@ -23,7 +23,7 @@ mod direct;
 #[cfg(test)]
 mod ending;
 #[cfg(test)]
-mod hesitant;
+pub(crate) mod hesitant;
 #[cfg(test)]
 mod in_memory;
 mod outputs;

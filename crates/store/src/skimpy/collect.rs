@@ -31,7 +31,7 @@ use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
 use super::futile::{Futile, LogRound};
-use super::jobs::{BucketJob, Circumstances, MOST_FAILURES, Repair, Why};
+use super::jobs::{AT_ONCE, BucketJob, Circumstances, LONG_AT_ONCE, MOST_FAILURES, Repair, Why};
 use super::keep::{self, Leaving};
 use super::parts::{Left, Need, PartsCollector};
 use super::reads::{Owner, ServingWalks};
@@ -45,11 +45,6 @@ use crate::kit::volume::{Volume, block_bytes};
 use crate::kit::writer::StreamId;
 use crate::layout;
 
-/// Buckets that are gathered at once.
-const AT_ONCE: usize = 256;
-/// Those of them that are gathered only because their chains are long: nobody waits for these, and each is
-/// written in the pump in which it is there, which puts wait for.
-const LONG_AT_ONCE: usize = 8;
 /// With so many bytes of gathered buckets, what is there is written; else they are written together
 /// when all that are being gathered are there. *Otherwise* each bucket begins a page of its own, where
 /// puts are made durable all the time.

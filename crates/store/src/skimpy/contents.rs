@@ -208,7 +208,8 @@ impl FrugalContents {
         // Nothing else leads to a loose one.
         let loose_prior = known.is_some_and(|known| is_youngest && known.loose);
         let prior = match known {
-            Some(known) if is_youngest && (known.exact || known.loose) => known.page,
+            Some(known) if is_youngest && known.loose => known.page,
+            Some(known) if is_youngest && known.exact && self.may_lead() => known.page,
             _ => UNKNOWN_PAGE,
         };
         if let Some(known) = known.filter(|_| is_youngest)
@@ -224,7 +225,7 @@ impl FrugalContents {
         let head = self.buckets.head(bucket);
         // What came late may be younger than some of the loose ones.
         let mistrusted = loose_prior && known.is_some_and(|known| !known.exact);
-        let kind = match is_youngest && !mistrusted {
+        let kind = match is_youngest && !mistrusted && self.may_lead() {
             true => LinkKind::Youngest,
             false => LinkKind::Flagged,
         };
@@ -262,12 +263,22 @@ impl FrugalContents {
     /// is unread: it may have a younger one.
     fn may_be_loose(&self, record: &Record<'_>, name: Name, known: Youngest) -> bool {
         let is_plain = record.kind == RecordKind::Value && record.expires_at.is_never();
-        let is_read = self.kit.volume.blocks.unread().len() == 0 || is_planted!(LooseBesideUnread);
         let is_known = known.loose
             || (known.exact
                 && known.page != NO_PAGE
                 && self.buckets.older(self.buckets.of(name.hash)).is_empty());
-        is_plain && is_known && is_read && self.translations.may_be_loose(name)
+        is_plain && is_known && self.may_stay_loose() && self.translations.may_be_loose(name)
+    }
+
+    /// Whether anything may be loose: while a page is unread it may have a younger version of any key (K13b).
+    pub(super) fn may_stay_loose(&self) -> bool {
+        self.kit.volume.blocks.unread().len() == 0 || is_planted!(LooseBesideUnread)
+    }
+
+    /// Whether what is linked in front of a chain may say that nothing younger is behind it: not while a page is
+    /// unread (K13b).
+    pub(super) fn may_lead(&self) -> bool {
+        self.kit.volume.blocks.unread().len() == 0 || is_planted!(LeadsBesideUnread)
     }
 
     /// Appends a loose version of a key; its page, as for [`Self::link`].

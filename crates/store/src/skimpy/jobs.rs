@@ -7,6 +7,11 @@ use timestone_types::Timestamp;
 
 use super::chain::Gathering;
 
+/// Buckets that are gathered at once.
+pub(super) const AT_ONCE: usize = 256;
+/// Those of them that are gathered only because their chains are long: nobody waits for these, and each is
+/// written in the pump in which it is there, which puts wait for.
+pub(super) const LONG_AT_ONCE: usize = 8;
 /// How often what cannot be read is tried again: a device may fail to read once.
 pub(super) const MOST_FAILURES: u32 = 8;
 

@@ -140,7 +140,7 @@ fn has_room_for_whole(
     core: &FrugalContents,
 ) -> bool {
     let mut packing = Packing::default();
-    let WholeOrder { loose, chain } = WholeOrder::of(verdict);
+    let WholeOrder { loose, chain } = WholeOrder::of(verdict, core);
     loose.iter().for_each(|kept| packing.add(kept_bytes(gathering, kept)));
     if begins_a_page(gathering, &chain, packing.left, core) {
         packing.left = 0;
@@ -188,8 +188,9 @@ struct WholeOrder<'a> {
 }
 
 impl<'a> WholeOrder<'a> {
-    fn of(verdict: &'a KeepVerdict) -> Self {
-        let (loose, chain) = verdict.kept().partition(|kept| kept.is_loose);
+    fn of(verdict: &'a KeepVerdict, core: &FrugalContents) -> Self {
+        let stays_loose = |kept: &&KeptRecord| kept.is_loose && core.may_stay_loose();
+        let (loose, chain) = verdict.kept().partition(stays_loose);
         Self { loose, chain }
     }
 }
@@ -204,7 +205,7 @@ pub(super) fn append_whole(
     let mut newest: BTreeMap<Name, Youngest> =
         verdict.keys().map(|key| (key.name, Youngest::NONE)).collect();
     let mut loose: BTreeMap<Name, Youngest> = BTreeMap::new();
-    let order = WholeOrder::of(verdict);
+    let order = WholeOrder::of(verdict, core);
     for kept in order.loose {
         loose.insert(kept.name, append_loose(gathering, kept, core));
     }
@@ -277,7 +278,7 @@ pub(super) fn append_moved(
     let is_own = |at: usize, core: &FrugalContents| {
         gathering.is_in(at, Some(block), &core.kit.volume.blocks)
     };
-    let is_whole = core.buckets.older(bucket).is_empty();
+    let is_whole = core.buckets.older(bucket).is_empty() && core.may_lead();
     let mut head = core.buckets.head(bucket);
     let mut moved: BTreeMap<Name, Youngest> = BTreeMap::new();
     for kept in verdict.kept() {
@@ -285,7 +286,7 @@ pub(super) fn append_moved(
             debug_assert!(may_stay(gathering, kept, core), "{kept:?} goes with its block");
             continue;
         }
-        if kept.is_loose {
+        if kept.is_loose && core.may_stay_loose() {
             moved.insert(kept.name, append_loose(gathering, kept, core));
             continue;
         }

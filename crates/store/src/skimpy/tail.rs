@@ -115,13 +115,15 @@ pub(super) fn append(
         let mut record = one.record();
         // Nobody reads before a version that is at or below the watermark.
         let is_passed = record.version.timestamp <= mark;
-        if record.is_loose() && (!is_passed || core.translations.is_used(one.name)) {
+        let may_stay = !is_passed || core.translations.is_used(one.name);
+        if record.is_loose() && may_stay && core.may_stay_loose() {
             let copy = core.append_loose_copy(&record, one.name);
             core.translations.update(one.name, copy);
             continue;
         }
         let prior = if is_passed { NO_PAGE } else { UNKNOWN_PAGE };
-        let (bits, kind) = (core.buckets.bits(), LinkKind::Youngest);
+        let kind = if core.may_lead() { LinkKind::Youngest } else { LinkKind::Flagged };
+        let bits = core.buckets.bits();
         record.links = Some(Links { next: head, prior, loose_prior: false, kind, bits });
         let copy = core.append_copy(&record, one.name);
         head = copy.page;

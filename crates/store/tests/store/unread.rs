@@ -304,9 +304,20 @@ fn a_version_that_was_not_read_once_has_its_place_among_the_others() {
     assert_eq!(beside_a_version_that_was_not_read(), expected.map(|value| Some(value.to_vec())));
 }
 
-/// What a start finds of a deleted key, where the one before did not read the tombstone, knew a loose version,
-/// and was given another one that the deletion is younger than.
-fn beside_a_tombstone_that_was_not_read() -> Option<Vec<u8>> {
+/// What happens at a start that does not read a tombstone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Meanwhile {
+    /// A version comes late that the deletion is younger than.
+    LatePut,
+    /// The same; and what lies behind the tombstone in the log was put before, and the bucket cannot be put
+    /// together.
+    LatePutInPieces,
+    /// The block of the loose version leaves the log.
+    Collection,
+}
+
+/// What a start finds of a deleted key, where the one before did not read the tombstone and knew a loose version.
+fn beside_a_tombstone_that_was_not_read(meanwhile: Meanwhile) -> Option<Vec<u8>> {
     const PAGES: u32 = 8 * 20;
     let media = media(8, 20);
     let open = || open_with(&media, SkimpyConfig { keys: 2, ..frugal(config()) }).0;
@@ -322,20 +333,35 @@ fn beside_a_tombstone_that_was_not_read() -> Option<Vec<u8>> {
     let is_new = |page: &PageId| written(page) && !before.contains(page);
     let pages: Vec<PageId> = (0..PAGES).map(PageId).filter(is_new).collect();
     assert!(!pages.is_empty(), "it is on flash");
+    if meanwhile == Meanwhile::LatePutInPieces {
+        (100..110u64).for_each(|n| driver.put(&n.to_be_bytes(), 21, b"behind it"));
+        driver.sync();
+    }
     drop(driver);
     media.fail_reads_of(pages);
     let mut driver = open();
-    assert_eq!(driver.value(b"x", 50).as_deref(), Some(&b"loose"[..]));
-    driver.put(b"x", 15, b"late");
+    if meanwhile != Meanwhile::LatePutInPieces {
+        assert_eq!(driver.value(b"x", 50).as_deref(), Some(&b"loose"[..]));
+    }
+    match meanwhile {
+        Meanwhile::Collection => churn(&mut driver, 50, 3000),
+        Meanwhile::LatePut => driver.put(b"x", 15, b"late"),
+        Meanwhile::LatePutInPieces => {
+            media.fail_reads_of(before);
+            driver.put(b"x", 15, b"late");
+        }
+    }
     driver.sync();
     drop(driver);
     media.clear_faults();
-    open().value(b"x", 50)
+    open().value(b"x", LATE)
 }
 
 #[test]
-fn a_deletion_that_was_not_read_once_hides_what_came_late() {
-    assert_eq!(beside_a_tombstone_that_was_not_read(), None);
+fn a_deletion_that_was_not_read_once_hides_what_is_older() {
+    for meanwhile in [Meanwhile::LatePut, Meanwhile::LatePutInPieces, Meanwhile::Collection] {
+        assert_eq!(beside_a_tombstone_that_was_not_read(meanwhile), None, "{meanwhile:?}");
+    }
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -346,7 +372,17 @@ mod planted {
 
     #[test]
     fn a_loose_version_beside_what_was_not_read_is_found() {
-        let found = with(Bug::LooseBesideUnread, beside_a_tombstone_that_was_not_read);
+        let found = with(Bug::LooseBesideUnread, || {
+            beside_a_tombstone_that_was_not_read(Meanwhile::LatePut)
+        });
+        assert_eq!(found.as_deref(), Some(&b"late"[..]));
+    }
+
+    #[test]
+    fn a_put_that_leads_a_chain_beside_what_was_not_read_is_found() {
+        let found = with(Bug::LeadsBesideUnread, || {
+            beside_a_tombstone_that_was_not_read(Meanwhile::LatePutInPieces)
+        });
         assert_eq!(found.as_deref(), Some(&b"late"[..]));
     }
 
