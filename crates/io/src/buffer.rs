@@ -235,7 +235,7 @@ mod tests {
             let buffer = AlignedBuffer::zeroed(bytes);
             assert_eq!(buffer.as_pointer() as usize % ALIGNMENT, 0);
             assert!(buffer.len() >= bytes && buffer.len().is_multiple_of(ALIGNMENT));
-            assert!(buffer.iter().all(|&byte| byte == 0));
+            assert!(buffer[..] == vec![0; buffer.len()][..]);
         }
     }
 
