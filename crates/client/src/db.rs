@@ -491,7 +491,7 @@ impl Drop for Owner {
         let forget: crate::shared::Command =
             Box::new(move |core: &Rc<Core>| core.forget_remote(id));
         if self.shared.call(forget).is_err() && !is_planted!(KeepsUnowned) {
-            // The queue is full. Nobody may keep the transaction: it holds the watermark.
+            // The queue is full, if the loop goes on. Nobody may keep the transaction: it holds the watermark.
             self.shared.forget_later(id);
         }
     }

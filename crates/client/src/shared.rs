@@ -103,8 +103,11 @@ impl LoopShared {
         !self.commands.is_empty()
     }
 
-    /// A transaction is to be forgotten when what is queued now is carried out.
+    /// A transaction is to be forgotten when what is queued now is carried out. A loop that ends forgets all.
     pub(crate) fn forget_later(&self, transaction: u64) {
+        if self.is_closed() {
+            return;
+        }
         self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(transaction);
         self.tell();
     }
