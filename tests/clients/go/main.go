@@ -230,7 +230,7 @@ var checks = []check{
 		for _, change := range []func(){
 			func() { must(db.Set(ctx, "a", "2", 0).Result()) },
 			func() { must(db.Del(ctx, "a").Result()) },
-			func() { must(db.Set(ctx, "a", "3", 150*time.Millisecond).Result()) },
+			func() { must(db.Set(ctx, "a", "3", 1500*time.Millisecond).Result()) },
 			func() { goneWithin(5*time.Second, db, "a") },
 		} {
 			err := db.Watch(ctx, func(tx *redis.Tx) error {

@@ -54,7 +54,7 @@ final class JedisClient {
         });
         checks.add("expiry", () -> {
             db.set("short", "1", SetParams.setParams().px(200));
-            db.set("kept", "1", SetParams.setParams().px(150));
+            db.set("kept", "1", SetParams.setParams().px(1500));
             Checks.equal(db.persist("kept"), 1L);
             Checks.equal(db.get("short"), "1");
             Checks.gone(() -> db.exists("short"));
@@ -83,7 +83,7 @@ final class JedisClient {
             transaction.set("lost", "1");
             Checks.equal(transaction.exec(), null);
             Checks.equal(db.get("lost"), null);
-            other.set("a", "9", SetParams.setParams().px(150));
+            other.set("a", "9", SetParams.setParams().px(1500));
             db.watch("a");
             Checks.gone(() -> other.exists("a"));
             transaction = db.multi();

@@ -49,7 +49,7 @@ final class LettuceClient {
         });
         checks.add("expiry", () -> {
             db.psetex("short", 200, "1");
-            db.psetex("kept", 150, "1");
+            db.psetex("kept", 1500, "1");
             Checks.equal(db.persist("kept"), true);
             Checks.equal(db.get("short"), "1");
             Checks.gone(() -> db.exists("short") > 0);
@@ -76,7 +76,7 @@ final class LettuceClient {
             db.multi();
             db.set("lost", "1");
             Checks.equal(db.exec().wasDiscarded(), true);
-            other.psetex("a", 150, "9");
+            other.psetex("a", 1500, "9");
             db.watch("a");
             Checks.gone(() -> other.exists("a") > 0);
             db.multi();

@@ -103,7 +103,7 @@ const checks = {
     await db.watch("a");
     await other.set("a", "2");
     equal(await db.multi().set("lost", "1").exec(), null);
-    await db.set("a", "3", "PX", 150);
+    await db.set("a", "3", "PX", 1500);
     await db.watch("a");
     await gone(() => other.exists("a"));
     equal(await db.multi().set("lost", "1").exec(), null);

@@ -109,7 +109,7 @@ const checks = {
     for (const change of [
       () => other.set("a", "2"),
       () => other.del("a"),
-      () => other.set("a", "3", { expiration: { type: "PX", value: 150 } }),
+      () => other.set("a", "3", { expiration: { type: "PX", value: 1500 } }),
       () => gone(() => other.exists("a")),
     ]) {
       await db.watch("a");

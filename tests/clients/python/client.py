@@ -274,7 +274,7 @@ def watch_conflicts(db):
 
 @check
 def watch_of_an_expiring_key(db):
-    db.set("a", "1", px=150)
+    db.set("a", "1", px=1500)
     with db.pipeline() as pipe:
         pipe.watch("a")
         equal(pipe.get("a"), b"1")
