@@ -53,7 +53,7 @@ final class JedisClient {
             Checks.equal(db.del("a", "b", "none"), 2L);
         });
         checks.add("expiry", () -> {
-            db.set("short", "1", SetParams.setParams().px(200));
+            db.set("short", "1", SetParams.setParams().px(1500));
             db.set("kept", "1", SetParams.setParams().px(1500));
             Checks.equal(db.persist("kept"), 1L);
             Checks.equal(db.get("short"), "1");

@@ -48,7 +48,7 @@ final class LettuceClient {
             Checks.equal(db.unlink("a", "b", "none"), 2L);
         });
         checks.add("expiry", () -> {
-            db.psetex("short", 200, "1");
+            db.psetex("short", 1500, "1");
             db.psetex("kept", 1500, "1");
             Checks.equal(db.persist("kept"), true);
             Checks.equal(db.get("short"), "1");
