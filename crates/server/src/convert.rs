@@ -23,7 +23,7 @@ use timestone_types::{ClusterId, KeyspaceId, ShardId, Timestamp};
 use timestone_wal::DeviceKind;
 
 use crate::config::{FlashPlace, ServerConfig};
-use crate::environment::{Environment, LocalEnvironment};
+use crate::environment::{Environment, FlashPart, LocalEnvironment};
 use crate::error::ServerError;
 use crate::manifest::Manifest;
 use crate::restart::StoreOpener;
@@ -201,8 +201,11 @@ pub(crate) fn end_left_over(opener: &StoreOpener) {
     if manifest.left_places().is_empty() {
         return;
     }
-    let shards: Vec<_> =
-        manifest.shards().into_iter().filter(|&shard| !manifest.is_void(shard)).collect();
+    // A shard of which something was lost may have none. What has one copy stays such for ever, and goes on from there.
+    let has_any = |&shard: &ShardId| {
+        !manifest.is_void(shard) || opener.environment.has_flash(shard, FlashPart::Full)
+    };
+    let shards: Vec<_> = manifest.shards().into_iter().filter(has_any).collect();
     // The time goes on from turn to turn, also where nothing else lets it.
     let (clock, begun, mut turn) =
         (opener.environment.clock(), opener.environment.clock().now(), 0);
