@@ -219,7 +219,7 @@ fn kernel_zones() -> OpenZones {
 }
 
 fn zoned_config() -> ZonedConfig {
-    ZonedConfig { open_blocks: limits::OPEN_BLOCKS, ..ZonedConfig::default() }
+    ZonedConfig { open_blocks: timestone_store::limits::OPEN_BLOCKS, ..ZonedConfig::default() }
 }
 
 impl ZonedDevices {

@@ -97,8 +97,6 @@ pub const MASTER_TIMEOUT: Duration = Duration::from_secs(30);
 pub const BLOCK_BYTES: u64 = 256 * 4096;
 /// Bytes of the emulated flash devices together, in memory as they fill, when nothing is said.
 pub const EMULATED_CAPACITY_BYTES: u64 = 1 << 30;
-/// Blocks that a store programs at once: one for each of its streams.
-pub const OPEN_BLOCKS: u32 = 4;
 /// Most pages of a device that a store can number.
 pub const MAX_DEVICE_PAGES: u32 = (1 << 30) - 0x1_0000;
 /// Fewest blocks that a shard's device may have.

@@ -33,6 +33,8 @@ pub const MAX_QUEUED_READ_BYTES: u64 = 1024 * 1024 * 1024;
 pub const MAX_READS_IN_FLIGHT: usize = 96;
 /// Victim blocks that may be between "chosen" and "erased" at once.
 pub const MAX_VICTIMS: usize = 32;
+/// Blocks that a store programs at once: one for each of its streams (docs/design/zoned.md).
+pub const OPEN_BLOCKS: u32 = 6;
 /// One block in this many is kept back from puts, so that collection and deletes always have room
 /// (docs/protocol/storage.md, "Collection").
 pub const RESERVE_DIVISOR: u32 = 10;

@@ -34,6 +34,8 @@ const GROUPS_OF_BLOCK: usize = 3;
 /// Bytes of a group, and of the copy of it that the device has.
 const GROUP_BYTES: u64 = 2 * GROUP_PAGES as u64 * PAGE_BYTES as u64;
 
+const _: () = assert!(StreamId::ALL.len() == crate::limits::OPEN_BLOCKS as usize);
+
 /// What is written together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]

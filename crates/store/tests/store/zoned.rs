@@ -14,7 +14,7 @@ use timestone_flash::{
 };
 use timestone_io::{ZoneCondition, ZoneLimits};
 use timestone_store::prelude::*;
-use timestone_store::{Mftl, MftlConfig, MftlFactory, StoreError, StoreEvent};
+use timestone_store::{Mftl, MftlConfig, MftlFactory, StoreError, StoreEvent, limits};
 
 use crate::collection::Dice;
 use crate::conformance;
@@ -23,10 +23,18 @@ use crate::scores::sweep_is_full;
 
 const KEYS: u64 = 40;
 const BLOCKS: u32 = 100;
-/// What the store programs at once: one block for each of its streams.
-const OPEN_BLOCKS: u32 = 4;
-
 fn fake(
+    folder: &tempfile::TempDir,
+    pages_per_block: u32,
+    blocks: u32,
+    conventional: u32,
+) -> FakeZones {
+    fake_with(limits::OPEN_BLOCKS, folder, pages_per_block, blocks, conventional)
+}
+
+/// With so many active zones for data.
+fn fake_with(
+    open_blocks: u32,
     folder: &tempfile::TempDir,
     pages_per_block: u32,
     blocks: u32,
@@ -34,7 +42,7 @@ fn fake(
 ) -> FakeZones {
     let in_order = conventional < 2;
     let table_zones = if in_order { 2 } else { 0 };
-    let active = OPEN_BLOCKS + table_zones;
+    let active = open_blocks + table_zones;
     let zones = FakeZones::new(FakeConfig {
         path: folder.path().join("zones"),
         conventional,
@@ -50,7 +58,7 @@ fn fake(
 }
 
 fn zoned_config() -> ZonedConfig {
-    ZonedConfig { open_blocks: OPEN_BLOCKS, ..ZonedConfig::default() }
+    ZonedConfig { open_blocks: limits::OPEN_BLOCKS, ..ZonedConfig::default() }
 }
 
 fn device(zones: &FakeZones) -> Box<dyn FlashDevice> {
@@ -298,8 +306,48 @@ fn zones_that_go_bad_are_set_aside_also_after_a_restart() {
 fn a_device_that_allows_too_few_active_zones_is_refused() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let zones = fake(&folder, 8, BLOCKS, 0);
-    let config = ZonedConfig { open_blocks: OPEN_BLOCKS + 1, ..zoned_config() };
+    let config = ZonedConfig { open_blocks: limits::OPEN_BLOCKS + 1, ..zoned_config() };
     let refused = ZonedDevice::format(Box::new(zones.open()), &config, Overwrite::Refuse);
-    let refused = refused.expect_err("six active zones are one too few").to_string();
-    assert!(refused.contains("6 active zones") && refused.contains("7 are needed"), "{refused}");
+    let refused = refused.expect_err("eight active zones are one too few").to_string();
+    assert!(refused.contains("8 active zones") && refused.contains("9 are needed"), "{refused}");
+}
+
+/// How many operations fail where all streams are used, with so many active zones for them.
+fn errors_with(open_blocks: u32) -> u64 {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let zones = fake_with(open_blocks, &folder, 16, 128, 0);
+    let config = ZonedConfig { open_blocks, ..zoned_config() };
+    let device = ZonedDevice::open_or_format(Box::new(zones.open()), &config).expect("it opens").0;
+    let config = MftlConfig { packing_delay: Duration::ZERO, ..crate::driver::config() };
+    let mut driver = Driver::new(Mftl::open(Box::new(device), config).expect("opens").0);
+    let mut dice = Dice(7);
+    for n in 0..20_000u64 {
+        let (time, cold) = (10 + n, dice.below(4) == 0);
+        let key = if cold { 1000 + dice.below(3000) } else { dice.below(300) };
+        let size = if n % 500 == 0 { 9000 } else { 400 };
+        driver.put(&key.to_be_bytes(), time, &value(key, time, size));
+        if n % 3 == 0 {
+            driver.pump();
+        }
+        // Old versions stay for a while, so that what is superseded is moved.
+        driver.store.advance_watermark(at(time.saturating_sub(2000)));
+        driver.store.advance_replay_floor(at(time.saturating_sub(2000)));
+        if n % 5000 == 4999 {
+            driver.store.checkpoint_now();
+        }
+    }
+    driver.store.checkpoint_now();
+    driver.pumps(400);
+    let stats = driver.store.stats();
+    assert!(stats.collection.collected_blocks > 50, "{stats:?}");
+    assert_eq!(zones.violations(), 0);
+    driver.store.device().stats().errors
+}
+
+/// Nothing fails for want of an active zone where there are as many as streams; where there are fewer, blocks would
+/// be set aside for nothing.
+#[test]
+fn each_stream_has_an_active_zone() {
+    assert_eq!(errors_with(limits::OPEN_BLOCKS), 0);
+    assert!(errors_with(limits::OPEN_BLOCKS - 1) > 0, "all streams are used");
 }
