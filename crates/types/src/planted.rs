@@ -231,6 +231,14 @@ pub enum Bug {
     LeavesNodes,
     /// A head that a large value has left in another block counts as none.
     ForgetsOldHeads,
+    /// What was moved out of a block that could not be erased is not counted as dead there: when the tombstones
+    /// have gone, a restart finds it.
+    ForgetsUnerased,
+    /// Several blocks are emptied at once although what is free may be too little to finish them all.
+    EmptiesTooMany,
+    /// A tombstone counts as dead in its block although it hides something: collection moves such blocks again and
+    /// again, and wins nothing.
+    TombstonesCountAsDead,
     /// A write that has waited for a promise, and then for a page, may wait for a promise again.
     WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.

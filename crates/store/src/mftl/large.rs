@@ -107,7 +107,8 @@ fn write_head(
     let moved = space.index.moved(staged.id, staged.version, from, to);
     assert!(moved, "the index was just seen to name it");
     let latest = space.index.latest(staged.id).map_or(Version::ZERO, |(version, _)| version);
-    let dead = latest != staged.version || staged.kind.is_tombstone();
+    let dead =
+        latest != staged.version || (staged.kind.is_tombstone() && !space.index.hides(staged.id));
     outcome.superseded = dead.then_some((page, latest.timestamp));
     Some(outcome)
 }

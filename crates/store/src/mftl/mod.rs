@@ -287,7 +287,7 @@ impl Mftl {
                 self.program_failed(number, error);
             }
             (Purpose::Erase, Err(error)) if self.life.is_of_block(&error) => {
-                self.collector.erase_failed(BlockId(number as u32), volume);
+                self.collector.erase_failed(BlockId(number as u32), volume, &mut self.spaces);
                 self.life.block_failed(error, &mut self.events);
             }
             (_, Err(error)) => self.life.fail(error.into(), &mut self.events),

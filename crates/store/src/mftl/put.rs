@@ -17,7 +17,7 @@
 
 use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
-use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::index::{KeyId, Location, Spot};
 use super::placement::Placement;
@@ -99,7 +99,7 @@ impl<'a> Put<'a> {
 /// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection
 /// deeper still.
 fn leave(frees_space: bool, blocks: &Blocks) -> u32 {
-    if frees_space { 2 } else { blocks.reserve() }
+    if frees_space { blocks.least_reserve() } else { blocks.reserve() }
 }
 
 /// A put or a delete, which the store's life allows.
@@ -211,16 +211,19 @@ fn enter(
     let space = &mut spaces.list[space];
     let version = record.version;
     space.youngest = space.youngest.max(version);
+    let hid = matches!(spot, Spot::Youngest(_)) && space.index.hides(id);
     let superseded = space.index.put(id, spot, version, location, watermark);
     debug_assert!(superseded.is_none_or(|(older, _)| older < version));
     if let Some((older, old)) = superseded
-        && !old.tombstone()
+        && (!old.tombstone() || hid)
     {
         note_dead(old, version.timestamp, watermark, &mut kit.volume.blocks);
         let dead = (space.id, id, older, old);
         reads.note_dead_parts(dead, version.timestamp, &mut kit.volume);
     }
-    if location.tombstone() || matches!(spot, Spot::Between(_)) {
+    // A tombstone stays until what it hides is gone, and dies then.
+    let hides = matches!(spot, Spot::Youngest(_)) && !is_planted!(TombstonesCountAsDead);
+    if (location.tombstone() && !hides) || matches!(spot, Spot::Between(_)) {
         note_dead(location, version.timestamp, watermark, &mut kit.volume.blocks);
     }
     superseded.map(|(older, _)| older)

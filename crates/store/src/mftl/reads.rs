@@ -343,7 +343,7 @@ impl<'a> Serving<'a> {
             For::Restage(victim) if self.is_named(&waiter) => {
                 // An older checkpoint named a head that is void by now. The one that these parts belong to may
                 // be on a page that was not read.
-                let is_read = self.kit.volume.blocks.unread().len() == 0;
+                let is_read = self.kit.volume.blocks.are_all_read();
                 if is_read || timestone_types::is_planted!(TrustsVoidHeads) {
                     self.victims.restaged(victim);
                 } else {

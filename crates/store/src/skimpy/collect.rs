@@ -185,7 +185,7 @@ impl TailCollector {
 
     /// What a checkpoint would find now.
     pub(super) fn state(&self, core: &FrugalContents) -> Chains {
-        let is_read = core.kit.volume.blocks.unread().len() == 0 || is_planted!(ForgetsUnread);
+        let is_read = core.kit.volume.blocks.are_all_read() || is_planted!(ForgetsUnread);
         match (self.failed.is_empty(), is_read && self.damaged_buckets.is_empty()) {
             (false, _) => Chains::Displaced,
             (true, true) => Chains::Sound,

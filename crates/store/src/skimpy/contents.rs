@@ -272,13 +272,13 @@ impl FrugalContents {
 
     /// Whether anything may be loose: while a page is unread it may have a younger version of any key (K13b).
     pub(super) fn may_stay_loose(&self) -> bool {
-        self.kit.volume.blocks.unread().len() == 0 || is_planted!(LooseBesideUnread)
+        self.kit.volume.blocks.are_all_read() || is_planted!(LooseBesideUnread)
     }
 
     /// Whether what is linked in front of a chain may say that nothing younger is behind it: not while a page is
     /// unread (K13b).
     pub(super) fn may_lead(&self) -> bool {
-        self.kit.volume.blocks.unread().len() == 0 || is_planted!(LeadsBesideUnread)
+        self.kit.volume.blocks.are_all_read() || is_planted!(LeadsBesideUnread)
     }
 
     /// Appends a loose version of a key; its page, as for [`Self::link`].

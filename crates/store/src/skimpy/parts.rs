@@ -354,7 +354,7 @@ impl PartsCollector {
     fn empty(&mut self, block: BlockId, core: &mut FrugalContents) {
         let mut walk = PartsWalk::of(block, true);
         let entry = core.kit.volume.blocks.get(block);
-        let is_known = core.kit.volume.blocks.unread().len() == 0;
+        let is_known = core.kit.volume.blocks.are_all_read();
         if let Some((_, _, buckets)) =
             self.looked.take().filter(|_| is_known).filter(|(looked, generation, _)| {
                 *looked == block && *generation == entry.generation
@@ -446,7 +446,7 @@ impl PartsCollector {
                     let bucket = core.buckets.of(part.hash);
                     walk.buckets.insert(bucket);
                     walk.todo.insert(bucket);
-                    if walk.empties && core.kit.volume.blocks.unread().len() > 0 {
+                    if walk.empties && !core.kit.volume.blocks.are_all_read() {
                         let name =
                             Name { keyspace: part.keyspace, hash: part.hash, check: part.check };
                         walk.values.entry(bucket).or_default().insert((name, part.version));

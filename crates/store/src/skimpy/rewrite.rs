@@ -223,7 +223,7 @@ pub(super) fn append_whole(
     core.wholes.rewritten(gathering.bucket, core.log.len().saturating_sub(1));
     // A chain that does not have what lies on pages that were not read makes nothing void, and may have
     // younger versions behind it when these are read.
-    let is_all = core.kit.volume.blocks.unread().len() == 0 || is_planted!(VoidsUnread);
+    let is_all = core.kit.volume.blocks.are_all_read() || is_planted!(VoidsUnread);
     for (number, kept) in order.chain.into_iter().enumerate() {
         let (prior, kind) = if is_all {
             let prior = newest.get(&kept.name).map_or(NO_PAGE, |known| known.page);

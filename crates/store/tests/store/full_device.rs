@@ -7,7 +7,7 @@ use timestone_flash::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
 use timestone_store::prelude::*;
 use timestone_store::{Mftl, Skimpy, StoreError};
 
-use crate::driver::{SPACE, Survives, at, config, media, open, version};
+use crate::driver::{Driver, SPACE, Survives, at, config, media, open, version};
 
 #[test]
 fn a_full_device_refuses_puts_and_recovers_by_deletes() {
@@ -211,4 +211,83 @@ fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
     for n in 0..stored + 1000 {
         assert_eq!(driver.value(&n.to_be_bytes(), 10), Some(vec![5; 900]));
     }
+}
+
+/// Blocks that are read in two parts, one of all parts in a look.
+fn long_blocks() -> MemoryMedia {
+    MemoryMedia::new(MemoryConfig {
+        pages_per_block: 256,
+        initial_blocks: 80,
+        max_blocks: 80,
+        completions_per_poll: 1,
+        ..MemoryConfig::default()
+    })
+}
+
+/// A key of 400 bytes.
+fn long_key(n: u64) -> Vec<u8> {
+    [&n.to_be_bytes()[..], &[b'k'; 392]].concat()
+}
+
+/// Many keys of a full device are deleted, all over it, before the watermark passes that: blocks of tombstones seem to be
+/// dead and are not, while reads take longer than one look after the other. How many looks later there is room
+/// for deletes again; `None` if there is none.
+fn room_after_deletes(every: u64, extra: u64, restarts: bool) -> Option<usize> {
+    let media = long_blocks();
+    let (mut driver, _) = open(&media, config());
+    let mut stored = 0u64;
+    loop {
+        match driver.try_put(&long_key(stored), 10, &[3; 500]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => driver.pump(),
+            Err(StoreError::DeviceFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        if stored % 64 == extra % 64 {
+            driver.pump();
+        }
+    }
+    driver.pumps(2000);
+    // A delete is tried for as long as others would wait for it.
+    let delete = |driver: &mut Driver, n: u64| {
+        (0..400).any(|_| {
+            let done = driver.try_delete(&long_key(n * every % stored), 20 + n);
+            driver.pump();
+            done.is_ok()
+        })
+    };
+    let deleted = (0..40 * stored).find(|&n| !delete(&mut driver, n)).unwrap_or(40 * stored);
+    if restarts {
+        // All tombstones seem to be dead then: a scan does not know what they hide.
+        driver.sync();
+        drop(driver);
+        driver = open(&media, config()).0;
+    }
+    let late = 20 + 100 * stored;
+    driver.store.advance_watermark(at(late));
+    driver.store.advance_replay_floor(at(late));
+    let looks = (0..5_000).find(|_| {
+        driver.pump();
+        driver.try_delete(b"another", late + 1).is_ok()
+    });
+    assert!(deleted > 10_000, "{deleted} of {stored}");
+    looks
+}
+
+#[test]
+fn deletes_all_over_a_full_device_make_room() {
+    for every in [2, 5, 23] {
+        for (extra, restarts) in [(0, false), (0, true), (17, true)] {
+            let looks = room_after_deletes(every, extra, restarts);
+            assert!(looks.is_some(), "every {every}. key, {extra}, after a restart: {restarts}");
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn tombstones_that_seem_to_be_dead_are_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    assert!(with(Bug::TombstonesCountAsDead, || room_after_deletes(5, 0, false)).is_none());
 }

@@ -124,6 +124,8 @@ pub(crate) struct Blocks {
     unread: BTreeSet<u32>,
     /// Blocks that are quarantined.
     quarantined: u32,
+    /// Blocks that are being emptied: they take room before they give any.
+    victims: u32,
     /// Blocks that the largest value takes.
     largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
@@ -143,6 +145,7 @@ impl Blocks {
             holes: BTreeSet::new(),
             unread: BTreeSet::new(),
             quarantined: 0,
+            victims: 0,
             largest: 0,
             clock: 1,
             rests_next: None,
@@ -254,6 +257,11 @@ impl Blocks {
         self.unread.iter().copied()
     }
 
+    /// Whether every page was read when the store was opened, so that nothing lies there that nobody knows.
+    pub(crate) fn are_all_read(&self) -> bool {
+        self.unread.is_empty()
+    }
+
     fn pages_of(&self, block: BlockId) -> Range<u32> {
         let (first, pages) = (self.geometry.page(block, 0).0, self.geometry.pages_per_block);
         first..first + pages
@@ -279,6 +287,18 @@ impl Blocks {
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
         self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
+    }
+
+    /// Free blocks that deletes and fences must leave alone: each of several blocks that are being emptied may need
+    /// one, and two streams one each. (One alone never needs more than two.)
+    pub(crate) fn least_reserve(&self) -> u32 {
+        if self.victims > 1 && !is_planted!(EmptiesTooMany) { self.victims + 2 } else { 2 }
+    }
+
+    /// Whether one more block may be emptied: all of them can be finished with what is free, however much of them
+    /// is alive after all.
+    pub(crate) fn may_empty_another(&self) -> bool {
+        self.victims == 0 || self.free_count() > self.victims + 2 || is_planted!(EmptiesTooMany)
     }
 
     /// Pages begun since opening.
@@ -387,6 +407,7 @@ impl Blocks {
         let entry = self.get_mut(block);
         assert_eq!(entry.state, BlockState::Sealed, "only a sealed block is collected");
         entry.state = BlockState::Victim;
+        self.victims += 1;
     }
 
     /// Collection leaves a block as it is: there is no room for what it holds.
@@ -394,6 +415,7 @@ impl Blocks {
         let entry = self.get_mut(block);
         assert_eq!(entry.state, BlockState::Victim, "it was chosen before");
         entry.state = BlockState::Sealed;
+        self.victims -= 1;
     }
 
     /// A block is left alone from now on: a victim with damaged pages or a failed program, a block
@@ -406,9 +428,11 @@ impl Blocks {
             "a block that is {:?} is not quarantined",
             entry.state
         );
+        let was_victim = entry.state == BlockState::Victim;
         entry.state = BlockState::Quarantined;
         entry.pages = entry.readable;
         self.quarantined += 1;
+        self.victims -= u32::from(was_victim);
         self.assert_sound();
     }
 
@@ -452,7 +476,9 @@ impl Blocks {
             "a block that is {:?} is not erased",
             entry.state
         );
+        let was_victim = entry.state == BlockState::Victim;
         entry.state = BlockState::Erasing;
+        self.victims -= u32::from(was_victim);
         self.busy.ask_erase(block);
     }
 
@@ -566,5 +592,51 @@ pub(super) mod tests {
             (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
         assert_eq!(order, [1, 2, 0]);
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
+    }
+
+    /// Six blocks are free; of three that are full, some are being emptied.
+    fn emptying(victims: usize) -> Blocks {
+        let geometry = Geometry { pages_per_block: 4, blocks: 9, max_blocks: 9 };
+        let mut blocks = Blocks::new(geometry);
+        (0..9).for_each(|number| blocks.add_free(Generation(number)));
+        let full: Vec<_> = (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free")).collect();
+        for (at, &block) in full.iter().enumerate() {
+            blocks.seal(block);
+            if at < victims {
+                blocks.begin_victim(block);
+            }
+        }
+        blocks
+    }
+
+    fn what_is_begun_can_be_finished() {
+        assert_eq!(emptying(0).least_reserve(), 2);
+        assert_eq!(emptying(1).least_reserve(), 2, "one block fits two");
+        let mut blocks = emptying(3);
+        assert_eq!(blocks.least_reserve(), 5, "a block each, and two streams");
+        assert!(blocks.may_empty_another(), "six are free");
+        blocks.take(StreamId::Cold, 0).expect("free");
+        assert!(!blocks.may_empty_another(), "a fourth would need all that is left, and more");
+        blocks.begin_erase(BlockId(0));
+        assert!(blocks.may_empty_another(), "one is empty");
+        blocks.quarantine(BlockId(1));
+        blocks.end_victim(BlockId(2));
+        assert_eq!(blocks.least_reserve(), 2, "nothing is being emptied");
+    }
+
+    #[test]
+    fn no_more_blocks_are_emptied_than_can_be_finished() {
+        what_is_begun_can_be_finished();
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn blocks_that_are_begun_and_cannot_be_finished_are_found() {
+        use timestone_types::planted::{Bug, set, with};
+
+        let found =
+            std::panic::catch_unwind(|| with(Bug::EmptiesTooMany, what_is_begun_can_be_finished));
+        set(None);
+        assert!(found.is_err());
     }
 }

@@ -29,8 +29,8 @@ mod trial;
 mod victim;
 pub(super) mod victims;
 
-use timestone_flash::{BlockId, PAGE_BYTES};
-use timestone_types::Timestamp;
+use timestone_flash::{BlockId, PAGE_BYTES, PageId};
+use timestone_types::{Timestamp, is_planted};
 
 use super::index::{Ahead, NODES_OF_DEAD};
 use super::reads::PendingReads;
@@ -127,16 +127,21 @@ impl Collector {
         // A free block that a crash left in doubt is no victim: collection has won nothing by it.
         if let Some(dead) = self.victims.erased(block) {
             self.trial.erased();
-            count_down(&dead, spaces);
+            count_down(&dead, spaces, &mut volume.blocks);
             debug_assert!(!spaces.name_block(block, volume), "whoever looks there finds nothing");
         }
         volume.erased(block);
     }
 
     /// A block could not be erased: it is left alone, and what it held counts as dead for good.
-    pub(super) fn erase_failed(&mut self, block: BlockId, volume: &mut Volume) {
+    pub(super) fn erase_failed(
+        &mut self,
+        block: BlockId,
+        volume: &mut Volume,
+        spaces: &mut Spaces,
+    ) {
         self.fruitless = None;
-        self.victims.erase_failed(block);
+        self.victims.erase_failed(block, spaces);
         volume.erase_failed(block);
         self.assert_sound();
     }
@@ -250,7 +255,7 @@ impl Collector {
         // Victims take room before they give any: what they take must not be what puts need now.
         let crowded = !short && blocks.free_count() <= blocks.floor() + busy as u32;
         let full = busy >= wanted || self.victims.len() >= MAX_VICTIMS;
-        if full || (crowded && self.victims.len() > 0) {
+        if full || (crowded && self.victims.len() > 0) || !blocks.may_empty_another() {
             return;
         }
         if !short && self.level(kit) {
@@ -316,8 +321,9 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
     }
 }
 
-/// The records of a block are gone: the dead counts of their keys fall.
-fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces) {
+/// The records of a block are gone: the dead counts of their keys fall. Tombstones that hid nothing else are dead
+/// from now on, and not before: what seems dead and has to be moved wins no room, however often it is moved.
+fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces, blocks: &mut Blocks) {
     debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
         let keys = few.iter();
@@ -325,8 +331,13 @@ fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces) {
             keys.map(|one| (spaces.index(one.keyspace), one.id.place(), NODES_OF_DEAD)),
         );
         for record in few {
-            if let Some(space) = record.counting(spaces) {
-                space.index.erased(record.id);
+            let watermark = spaces.marks.collection();
+            let Some(space) = record.counting(spaces) else { continue };
+            if let Some((version, place)) = space.index.erased(record.id)
+                && place.staged().is_none()
+                && !is_planted!(TombstonesCountAsDead)
+            {
+                blocks.superseded(PageId(place.page()), version.timestamp, watermark);
             }
         }
     }

@@ -119,11 +119,14 @@ impl Victims {
         self.list.push(Victim { damaged: true, failed: true, ..Victim::new(block) });
     }
 
-    /// A block could not be erased: what was collected in it stays dead.
-    pub(in super::super) fn erase_failed(&mut self, block: BlockId) {
+    /// A block could not be erased: what was collected in it stays dead, and so does what was moved out of it.
+    pub(in super::super) fn erase_failed(&mut self, block: BlockId, spaces: &mut Spaces) {
         if let Some(at) = self.list.iter().position(|victim| victim.block == block) {
-            let victim = self.list.remove(at);
+            let mut victim = self.list.remove(at);
             assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
+            if !is_planted!(ForgetsUnerased) {
+                victim.count_copies(spaces);
+            }
         }
     }
 
@@ -491,7 +494,8 @@ impl MoveOut<'_> {
         if let Some(space) = self.spaces.get_mut(record.keyspace) {
             let moved = space.index.moved(id, record.version, page.0, location);
             debug_assert!(moved, "a survivor is in the index");
-            if location.tombstone() || latest != record.version {
+            let hides = space.index.hides(id) && !is_planted!(TombstonesCountAsDead);
+            if (location.tombstone() && !hides) || latest != record.version {
                 volume.blocks.superseded(to, latest.timestamp, watermark);
             }
         }
@@ -564,7 +568,7 @@ impl MoveOut<'_> {
         });
         if lives {
             victim.large.push_back(LeavingValue { value, head: None });
-        } else if blocks.unread().len() > 0 && !is_planted!(DropsHeadless) {
+        } else if !blocks.are_all_read() && !is_planted!(DropsHeadless) {
             // Its head may be on a page that the next start reads.
             victim.damaged |= !self.is_known_to_be_dead(value);
         }

@@ -62,10 +62,10 @@ impl Index {
     }
 
     /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
-    /// written.
-    pub(crate) fn erased(&mut self, id: KeyId) {
-        let Some(slot) = self.slot(id) else { return };
-        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
+    /// written. Where nothing is left that a tombstone hides: its version and its place.
+    pub(crate) fn erased(&mut self, id: KeyId) -> Option<(Version, Location)> {
+        let slot = self.slot(id)?;
+        let link = self.dead_count_of(self.head(id, slot))?;
         self.dead -= 1;
         let dead_count = *self.pool.get(link);
         assert!(dead_count.dead() > 0, "a dead count holds at least one");
@@ -75,6 +75,14 @@ impl Index {
             self.head_mut(id, slot).older = dead_count.next;
             self.pool.remove(link);
         }
+        let head = self.head(id, slot);
+        let hides_nothing = head.location.tombstone() && head.older == Link::NONE;
+        hides_nothing.then(|| (head.version(), head.location))
+    }
+
+    /// Whether a key has anything beside its youngest version, which a tombstone hides.
+    pub(crate) fn hides(&self, id: KeyId) -> bool {
+        self.slot(id).is_some_and(|slot| self.head(id, slot).older != Link::NONE)
     }
 
     /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
