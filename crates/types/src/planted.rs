@@ -82,6 +82,8 @@ pub enum Bug {
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind
     /// it.
     RangeSkips,
+    /// A page of a range ends only when it is full, however many keys are not visible.
+    EndlessPages,
     /// A checkpoint leaves out a key of an order wherever it pauses.
     CheckpointSkipsKeys,
     /// Recovery does not take keys that a scan finds into their order.
