@@ -84,6 +84,10 @@ pub enum Bug {
     RangeSkips,
     /// A page of a range ends only when it is full, however many keys are not visible.
     EndlessPages,
+    /// Pages of scans and ranges are answered whatever memory for answers is left, and count nowhere.
+    UncountedPages,
+    /// As many pages are made at once as are asked for.
+    PagesWithoutBound,
     /// A checkpoint leaves out a key of an order wherever it pauses.
     CheckpointSkipsKeys,
     /// Recovery does not take keys that a scan finds into their order.
