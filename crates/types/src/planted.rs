@@ -29,6 +29,8 @@ pub enum Bug {
     ValidatesOtherEnd,
     /// A validated range is not marked as read at the commit timestamp.
     UnraisedRange,
+    /// A transaction writes to a keyspace that it clears, or reads it.
+    WritesBesideFence,
     /// Validation does not look for what others have prepared in a range.
     PreparedInRange,
     /// Validation does not look for versions in a range that lie above begin.
