@@ -648,10 +648,11 @@ impl LocalTransaction {
         self.note(engine.write(now, self.handle, key, value, expires_at))
     }
 
-    /// Makes every key of a keyspace absent at commit.
+    /// Makes every key of a keyspace absent at commit. The transaction may write to other keyspaces; it
+    /// writes nothing to this one, and reads nothing of it from then on.
     ///
     /// # Errors
-    /// As [`LocalTransaction::put`].
+    /// As [`LocalTransaction::put`]; a transaction that writes to the keyspace.
     pub fn clear_keyspace(&self, keyspace: KeyspaceId) -> Result<()> {
         self.touch(keyspace);
         self.note(self.core.engine.borrow_mut().fence(self.core.now(), self.handle, keyspace))

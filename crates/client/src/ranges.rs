@@ -263,6 +263,7 @@ impl LocalTransaction {
             let next = Some(PageStart::Whole);
             progress.streams = vec![ShardStream { shown: VecDeque::new(), next }; shards];
         }
+        let mut shows_little = false;
         loop {
             let is_due = |stream: &ShardStream| stream.shown.is_empty() && stream.next.is_some();
             let due: Vec<usize> =
@@ -273,7 +274,7 @@ impl LocalTransaction {
             // All are asked before the first is waited for.
             let mut asked = Vec::with_capacity(due.len());
             for &place in &due {
-                asked.push(self.ask_page(progress, place)?);
+                asked.push(self.ask_page(progress, place, shows_little)?);
             }
             for (place, answer) in due.into_iter().zip(asked) {
                 let answer = answer.await?;
@@ -287,6 +288,8 @@ impl LocalTransaction {
                 })?;
             }
             progress.page_keys = (progress.page_keys * 2).min(SCAN_PAGE_KEYS);
+            // Who has nothing yet was shown pages in which most keys are gone.
+            shows_little = true;
         }
     }
 
@@ -294,6 +297,7 @@ impl LocalTransaction {
         &self,
         progress: &RangeProgress,
         place: usize,
+        shows_little: bool,
     ) -> Result<crate::operation::Operation<Vec<u8>>> {
         let at = self.begin_timestamp()?;
         let (shard, envelope) = envelope_for(self.core(), place)?;
@@ -305,8 +309,10 @@ impl LocalTransaction {
             (PageStart::At(next), Direction::Ascending) => from = next,
             (PageStart::At(next), Direction::Descending) => to = Some(next),
         }
-        // Those who want few ask for few.
-        let wanted = u32::try_from(progress.left).unwrap_or(u32::MAX);
+        // Those who want few ask for few: but a shard looks at no more keys at once than are wanted, so
+        // not where it has shown none of many.
+        let wanted = if shows_little { usize::MAX } else { progress.left };
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let limit = progress.page_keys.min(wanted);
         Ok(ask_shard(self.core(), shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };

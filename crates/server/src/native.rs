@@ -131,11 +131,13 @@ impl Protocol for NativeProtocol {
     }
 
     fn shed(&mut self, _connection: &ConnectionView, answers: &[u8], out: &mut Vec<u8>) -> bool {
-        // Whole frames, as the shards wrote them. A value can be read again; what a write answers
-        // cannot.
+        // Whole frames, as the shards wrote them. A value or a page can be read again; what a write
+        // answers cannot.
+        let is_page = |kind| matches!(kind, Kind::ScanPage | Kind::RangePage);
+        let is_page = |kind| is_page(kind) && !timestone_types::is_planted!(UncountedPages);
         for frame in Frames::new(answers) {
             let Ok(frame) = frame else { return false };
-            if frame.kind() == Kind::Value {
+            if frame.kind() == Kind::Value || is_page(frame.kind()) {
                 let error = ErrorReply::new(
                     ErrorCode::Busy,
                     "too many answers wait to be read on this connection",
@@ -206,9 +208,10 @@ impl Protocol for NativeProtocol {
 #[cfg(test)]
 mod tests {
     use timestone_seda::{ConnectionId, DialId, ReplyAddress};
-    use timestone_types::{ClientId, ClusterId, TxnId};
+    use timestone_types::{ClientId, ClusterId, Expiry, TxnId, Version};
     use timestone_wire::{
-        CheckpointAsk, DecideAck, FreezeAnswer, Heartbeat, NodeStatus, StatusIs, TxnState,
+        CheckpointAsk, DecideAck, FreezeAnswer, Heartbeat, NodeStatus, RangePageWriter, ScanEntry,
+        ScanPageWriter, StatusIs, TxnState, Value,
     };
 
     use super::*;
@@ -285,6 +288,46 @@ mod tests {
         use timestone_types::planted::{Bug, with};
         let through = with(Bug::TakesAnswersOfAnybody, made_up_answers_that_come_through);
         assert_eq!(through, 9, "the planted bug is found");
+    }
+
+    /// What is left of answers to a connection that is owed too much.
+    fn shed() -> Vec<Kind> {
+        let (envelope, mut answers, mut out) = (Envelope::default(), Vec::new(), Vec::new());
+        let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
+        Value { version, expires_at, prepared_before: false, present: true, value: b"value" }
+            .encode(&envelope, &mut answers);
+        let entry = ScanEntry { version, expires_at, key: b"key", value: b"" };
+        let mut page = RangePageWriter::begin(&envelope, Some(&b"next"[..]), &mut answers);
+        assert!(page.push(&entry));
+        page.finish();
+        let mut page = ScanPageWriter::begin(&envelope, &mut answers);
+        assert!(page.push(&entry));
+        page.finish(7, false);
+        DecideAck { txn: TxnId::default() }.encode(&envelope, &mut answers);
+        assert!(protocol().shed(&view(1, None), &answers, &mut out));
+        let frames = Frames::new(&out).map(|frame| {
+            let frame = frame.unwrap();
+            if let Ok(error) = ErrorReply::decode(&frame) {
+                assert_eq!(error.code, ErrorCode::Busy);
+                assert!(error.retry_after().is_some(), "it says when to ask again");
+            }
+            frame.kind()
+        });
+        frames.collect()
+    }
+
+    #[test]
+    fn what_can_be_read_again_is_not_kept_for_a_connection_that_does_not_read() {
+        let busy = Kind::ErrorReply;
+        assert_eq!(shed(), [busy, busy, busy, Kind::DecideAck]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_page_that_is_kept_for_a_connection_that_does_not_read_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let pages = [Kind::RangePage, Kind::ScanPage];
+        assert_eq!(with(Bug::UncountedPages, shed)[1..3], pages);
     }
 
     fn protocol() -> NativeProtocol {

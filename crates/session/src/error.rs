@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_types::{ShardId, Span, Timestamp, limits};
+use timestone_types::{KeyspaceId, ShardId, Span, Timestamp, limits};
 use timestone_wire::{ErrorCode, ProtocolVersion, READS_RANGES};
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
@@ -57,6 +57,15 @@ pub enum SessionError {
          snapshot_at"
     )]
     ReadOnly,
+    /// A transaction that clears a keyspace, and writes to it or reads it as well.
+    #[error(
+        "a transaction that clears keyspace {keyspace} writes nothing to it, and reads nothing of it \
+         afterwards; clear it in a transaction of its own"
+    )]
+    ClearsKeyspace {
+        /// The keyspace.
+        keyspace: KeyspaceId,
+    },
     /// A snapshot in the future.
     #[error(
         "a snapshot at {at} lies {} in the future of this client's clock, {now}; ask for an \
@@ -172,9 +181,10 @@ impl SessionError {
     pub const fn code(&self) -> Option<ErrorCode> {
         Some(match self {
             Self::NoSession | Self::NoTransaction => return None,
-            Self::Limit(LimitError::EmptyKey) | Self::ReadOnly | Self::SnapshotInFuture { .. } => {
-                ErrorCode::BadArgument
-            }
+            Self::Limit(LimitError::EmptyKey)
+            | Self::ReadOnly
+            | Self::ClearsKeyspace { .. }
+            | Self::SnapshotInFuture { .. } => ErrorCode::BadArgument,
             Self::Limit(LimitError::KeyTooLong { .. }) => ErrorCode::KeyTooLong,
             Self::Limit(LimitError::ValueTooLong { .. }) => ErrorCode::ValueTooLong,
             Self::Limit(LimitError::TransactionTooLarge { .. }) => ErrorCode::TxnTooLarge,

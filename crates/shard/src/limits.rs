@@ -43,6 +43,13 @@ pub const LOOK_AHEAD_KEYS: usize = 256;
 pub const MAX_RANGE_CHECK_KEYS: u32 = 16_384;
 /// The same for each of them by itself, at least.
 pub const MIN_RANGE_CHECK_KEYS: u32 = 256;
+/// Pages of scans and ranges that a shard makes at once: each holds a megabyte and a quarter in the store at
+/// most, and one looks up more records at a time than half of the reads that a store has in flight.
+pub const MAX_PAGES_AT_ONCE: usize = 16;
+/// Pages that may wait for those.
+pub const MAX_WAITING_PAGES: usize = 1024;
+/// Bytes of their frames.
+pub const MAX_WAITING_PAGE_BYTES: usize = 1024 * 1024;
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;
 /// So many decided transactions of a backup may wait for room in its store before more batches wait.

@@ -51,6 +51,15 @@ pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;
 pub const RANGE_KEYS_PER_PUMP: u32 = 2048;
 /// Keys that one read of a range looks at before it is another one's turn.
 pub const RANGE_KEYS_AT_ONCE: u32 = 256;
+/// Keys whose records a page of a range may look up in vain: it ends behind them. One that wants a single
+/// key looks at one record after the other: half a second, if each takes a millisecond. Whoever asks
+/// waits a second before it asks again.
+pub const RANGE_ABSENT_KEYS: u32 = 512;
+/// The same in bytes of keys, which a page keeps until it ends.
+pub const RANGE_ABSENT_BYTES: usize = 256 * 1024;
+/// Keys that a page of a range may pass over because memory says that they are not visible: it ends
+/// behind them, after eight pumps that do nothing else.
+pub const RANGE_HIDDEN_KEYS: u32 = 8 * RANGE_KEYS_PER_PUMP;
 /// How often it is looked whether a device is open that is being opened.
 pub const OPENING_INTERVAL: Duration = Duration::from_millis(10);
 /// How long a device is not opened again that could not be.

@@ -29,6 +29,8 @@ pub enum Bug {
     ValidatesOtherEnd,
     /// A validated range is not marked as read at the commit timestamp.
     UnraisedRange,
+    /// A transaction writes to a keyspace that it clears, or reads it.
+    WritesBesideFence,
     /// Validation does not look for what others have prepared in a range.
     PreparedInRange,
     /// Validation does not look for versions in a range that lie above begin.
@@ -82,6 +84,12 @@ pub enum Bug {
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind
     /// it.
     RangeSkips,
+    /// A page of a range ends only when it is full, however many keys are not visible.
+    EndlessPages,
+    /// Pages of scans and ranges are answered whatever memory for answers is left, and count nowhere.
+    UncountedPages,
+    /// As many pages are made at once as are asked for.
+    PagesWithoutBound,
     /// A checkpoint leaves out a key of an order wherever it pauses.
     CheckpointSkipsKeys,
     /// Recovery does not take keys that a scan finds into their order.

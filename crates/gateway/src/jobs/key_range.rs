@@ -322,6 +322,22 @@ mod tests {
         assert_eq!((texts(read.take_known()), read.waiting_bytes()), (vec!["h".to_owned()], 0));
     }
 
+    /// As of a shard many of whose keys have expired.
+    #[test]
+    fn an_empty_page_is_not_the_end_of_its_shard() {
+        let mut read = KeyRangeRead::of_pattern(b"*", SPACE);
+        read.begin(2);
+        assert_eq!(asked(&mut read).len(), 2);
+        page(&mut read, 0, &[], Some("m"));
+        page(&mut read, 1, &["a", "z"], None);
+        assert_eq!(texts(read.take_known()), ["a"]);
+        assert!(!read.is_done());
+        assert_eq!(asked(&mut read), [(0, "m".to_owned())]);
+        page(&mut read, 0, &["n"], None);
+        assert_eq!(texts(read.take_known()), ["n", "z"]);
+        assert!(read.is_done());
+    }
+
     #[test]
     fn a_pattern_tells_the_range_that_it_can_match() {
         for (pattern, from, end) in [

@@ -256,10 +256,11 @@ impl<M: Manager> Engine<M> {
         self.manager.write(&mut self.context, txn, key, value, expires_at)
     }
 
-    /// Makes everything of a keyspace absent at commit, on every shard at one timestamp.
+    /// Makes everything of a keyspace absent at commit, on every shard at one timestamp. The transaction
+    /// writes nothing to the keyspace, and reads nothing of it from then on.
     ///
     /// # Errors
-    /// A finished or read-only transaction.
+    /// A finished or read-only transaction, or one that writes to the keyspace.
     pub fn fence(
         &mut self,
         now: Timestamp,

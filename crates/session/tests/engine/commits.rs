@@ -4,10 +4,12 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, LimitError, RequestOptions, SessionError, Step, TxnOptions, TxnStatus,
+    Condition, KeyName, LimitError, RequestOptions, SessionError, Step, TxnOptions, TxnStatus,
 };
-use timestone_types::{AbortKind, ClientId, Expiry, Sequence, Timestamp, TxnId, Version, limits};
-use timestone_wire::Kind;
+use timestone_types::{
+    AbortKind, ClientId, Expiry, KeyspaceId, Sequence, Timestamp, TxnId, Version, limits,
+};
+use timestone_wire::{ErrorCode, Kind, RangeEntry};
 
 use crate::Requests;
 use crate::world::{Application, Outcome, SPACE, World, name, pending, world};
@@ -362,6 +364,60 @@ fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
     let fences: Vec<_> = world.shards.iter().map(|shard| shard.fence(SPACE)).collect();
     assert!(fences[0].is_some() && fences.iter().all(|at| *at == fences[0]), "{fences:?}");
     assert_eq!(world.shard_of(b"k").latest(b"k"), None);
+}
+
+/// What a transaction is told that does something with a keyspace that it clears: with a put before
+/// it, and with a put, a deletion, a read and a range after it.
+fn beside_a_fence() -> [Result<(), SessionError>; 5] {
+    let mut world = world(3);
+    let session = world.session();
+    world.write(session, b"k", b"v", Condition::Always, RequestOptions::default());
+    let txn = world.begin(session);
+    world.put(txn, b"new", b"v");
+    let fence = world.host.engine.fence(world.now, txn, SPACE);
+    world.host.engine.abort(txn);
+    let txn = world.begin(session);
+    world.host.engine.fence(world.now, txn, SPACE).unwrap();
+    let (op, now, engine) = (world.op(), world.now, &mut world.host.engine);
+    engine.fence(now, txn, SPACE).unwrap();
+    let put = engine.write(now, txn, name(b"new"), Some(b"v"), Expiry::NEVER);
+    let deleted = engine.write(now, txn, name(b"k"), None, Expiry::NEVER);
+    let read = engine.get(now, txn, SPACE, b"k", op).map(drop);
+    let range = RangeEntry { keyspace: SPACE, expires_at: Expiry::NEVER, from: b"", to: None };
+    let range = engine.read_range(now, txn, &range);
+    [fence, put, deleted, read, range]
+}
+
+#[test]
+fn a_transaction_does_nothing_else_with_a_keyspace_that_it_clears() {
+    let refused = SessionError::ClearsKeyspace { keyspace: SPACE };
+    assert_eq!(beside_a_fence(), [(); 5].map(|()| Err(refused.clone())));
+    assert_eq!((refused.code(), refused.retryable()), (Some(ErrorCode::BadArgument), false));
+}
+
+/// What it had read before is validated, and other keyspaces are free.
+#[test]
+fn a_transaction_may_clear_a_keyspace_that_it_has_read_and_write_to_another() {
+    let mut world = world(3);
+    let session = world.session();
+    world.write(session, b"k", b"v", Condition::Always, RequestOptions::default());
+    let txn = world.begin(session);
+    assert!(matches!(world.get(txn, b"k"), Outcome::Value(Some(_), _)));
+    let (now, engine) = (world.now, &mut world.host.engine);
+    engine.fence(now, txn, SPACE).unwrap();
+    assert!(engine.peek(txn, SPACE, b"k").is_none(), "nothing is known of what is cleared");
+    let other = KeyName { keyspace: KeyspaceId::numbered(1, false), key: b"n" };
+    engine.write(now, txn, other, Some(b"1"), Expiry::NEVER).unwrap();
+    world.committed(txn);
+    world.pass(Duration::from_millis(5));
+    assert_eq!(world.shard_of(b"k").latest(b"k"), None);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_write_beside_a_fence_is_found() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::WritesBesideFence, beside_a_fence), [(); 5].map(Ok));
 }
 
 #[test]

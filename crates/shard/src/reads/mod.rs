@@ -6,5 +6,6 @@ pub(crate) mod expiry;
 pub(crate) mod items;
 pub(crate) mod lookups;
 pub(crate) mod lost;
+pub(crate) mod pages;
 pub(crate) mod range;
 mod scan;

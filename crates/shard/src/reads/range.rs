@@ -16,7 +16,7 @@ use timestone_wire::{
     ScanEntry,
 };
 
-use super::scan::page_limit;
+use super::scan::{page_bytes, page_limit};
 use crate::limits::{MAX_RANGE_CHECK_KEYS, MIN_RANGE_CHECK_KEYS};
 use crate::requests::pending::{RequestPurpose, read_token};
 use crate::shard::{Parts, ShardStore};
@@ -58,6 +58,10 @@ impl Parts<'_> {
             return self.requests.refuse(ctx, token, &refusal);
         }
         let (reply_to, envelope) = (request.reply_to, request.envelope);
+        let bytes = page_bytes(found.len(), found.key_bytes()) + next.map_or(0, <[u8]>::len);
+        if !self.may_tell_page(ctx, token, bytes) {
+            return;
+        }
         let mut page = RangePageWriter::begin(&envelope, next, self.requests.reply(ctx, reply_to));
         let is_whole = found.iter().all(|one| {
             let (version, expires_at, key) = (one.version, one.expires_at, one.key);

@@ -5,11 +5,12 @@
 //! ```
 //! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
 //! turns: what it should have found may have been collected when it ends, so the watermark is
-//! compared once more.
+//! compared once more. A page is answered as a long value is: while the memory for answers has room
+//! for it. Only so many are made at once (`pages.rs`).
 
 use timestone_store::{AsOf, KeyList, ScanCursor, ScanLimit};
 use timestone_txn::participant::Token;
-use timestone_types::{Expiry, Timestamp, Version};
+use timestone_types::{Expiry, Timestamp, Version, is_planted};
 use timestone_wire::limits::{MAX_SCAN_ENTRIES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES};
 use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, ScanEntry, ScanPageWriter,
@@ -35,6 +36,10 @@ impl Parts<'_> {
             return self.requests.refuse(ctx, token, &refusal);
         }
         let (reply_to, envelope) = (request.reply_to, request.envelope);
+        let bytes = page_bytes(keys.len(), keys.iter().map(<[u8]>::len).sum());
+        if !self.may_tell_page(ctx, token, bytes) {
+            return;
+        }
         let mut page = ScanPageWriter::begin(&envelope, self.requests.reply(ctx, reply_to));
         let (version, expires_at) = (Version::ZERO, Expiry::NEVER);
         if keys.iter().all(|key| page.push(&ScanEntry { version, expires_at, key, value: &[] })) {
@@ -50,6 +55,30 @@ impl Parts<'_> {
         self.requests.answer(ctx, token, |envelope, out| {
             ErrorReply::new(ErrorCode::Internal, words).encode(envelope, out)
         });
+    }
+
+    /// Whether there is memory for a page of so many bytes; it was refused if not, and may be asked
+    /// for again.
+    pub(super) fn may_tell_page(&mut self, ctx: &mut Turn<'_>, token: Token, bytes: usize) -> bool {
+        let has_room =
+            is_planted!(UncountedPages) || self.requests.has_reply_room(ctx, token, bytes);
+        if !has_room {
+            self.requests.refuse_unread(ctx, token);
+        }
+        has_room
+    }
+
+    /// Begins the pages that waited for others to be done.
+    pub(crate) fn begin_pages(&mut self, ctx: &mut Turn<'_>) {
+        while let Some((token, as_of)) = self.pages.next(self.requests) {
+            let Some(request) = self.requests.get_mut(token) else { continue };
+            let kept = std::mem::take(&mut request.frame);
+            debug_assert!(!kept.is_empty(), "who waits has a frame");
+            match Frame::parse(&kept) {
+                Ok(frame) => self.walk(ctx, token, as_of, &frame),
+                Err(_) => self.requests.close(token),
+            }
+        }
     }
 
     /// Answers a count, as [`Self::scan_done`].
@@ -97,10 +126,26 @@ impl Parts<'_> {
         // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
         // has written: what expires between the two is alive to every other reader.
         let as_of = AsOf { at, judged };
-        if matches!(frame.kind(), Kind::Range | Kind::RangeDown) {
-            return self.range_now(ctx, token, as_of, &frame);
+        // A count holds nothing.
+        let may_begin = frame.kind() == Kind::Count || self.pages.begin(token, self.requests);
+        if may_begin {
+            self.walk(ctx, token, as_of, &frame);
+        } else if self.pages.wait(token, as_of, frame.bytes().len()) {
+            self.requests.keep_frame(token, Some((token, &frame)));
+        } else {
+            let words = "too many pages of scans and ranges are asked for at once; try again";
+            let error = ErrorReply::new(ErrorCode::Busy, words)
+                .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
+            self.requests.answer(ctx, token, |envelope, out| error.encode(envelope, out));
         }
-        let started = if let Ok(scan) = wire::Scan::decode(&frame) {
+    }
+
+    /// Has the store walk for a request.
+    fn walk(&mut self, ctx: &mut Turn<'_>, token: Token, as_of: AsOf, frame: &Frame<'_>) {
+        if matches!(frame.kind(), Kind::Range | Kind::RangeDown) {
+            return self.range_now(ctx, token, as_of, frame);
+        }
+        let started = if let Ok(scan) = wire::Scan::decode(frame) {
             if scan.with_values {
                 let words = "this version scans keys only; read the values by get";
                 return self.requests.answer(ctx, token, |envelope, out| {
@@ -115,7 +160,7 @@ impl Parts<'_> {
                 as_of,
                 read_token(token),
             )
-        } else if let Ok(count) = wire::Count::decode(&frame) {
+        } else if let Ok(count) = wire::Count::decode(frame) {
             match self.store.count_as_of(count.keyspace, as_of, read_token(token)) {
                 Ok(timestone_store::Count::Keys(keys)) => {
                     return self.requests.answer(ctx, token, |envelope, out| {
@@ -134,6 +179,11 @@ impl Parts<'_> {
     }
 }
 
+/// Bytes of a page, about.
+pub(super) const fn page_bytes(keys: usize, key_bytes: usize) -> usize {
+    keys * SCAN_ENTRY_OVERHEAD_BYTES + key_bytes
+}
+
 /// What fits one page of a scan that asked for so many keys.
 pub(super) fn page_limit(keys: u32) -> ScanLimit {
     let keys = keys.clamp(1, MAX_SCAN_ENTRIES);
@@ -149,17 +199,19 @@ pub(super) fn page_limit(keys: u32) -> ScanLimit {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{FrameBatch, Stage, StageId};
+    use timestone_seda::{FrameBatch, Memory, MemoryUse, Stage, StageId};
     use timestone_store::prelude::*;
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
-    use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
+    use timestone_wire::{Count, Envelope, Frames, Kind, Range, Report, RequestId, Scan};
 
     use super::*;
+    use crate::limits::{MAX_PAGES_AT_ONCE, MAX_WAITING_PAGES};
     use crate::replay::{Recovering, Replay};
     use crate::shard::{LogPlace, own_reply_address};
     use crate::testing::Event;
@@ -168,11 +220,19 @@ mod tests {
     const STAGE: StageId = StageId::new(0);
     const CLIENT: ClientId = ClientId::new(3);
     const KEYS: u32 = 2000;
+    const ORDERED: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
+    const LONG_KEYS: u32 = 16;
+    const LONG_KEY_BYTES: usize = 60 << 10;
     const LOADED: Timestamp = Timestamp::from_nanos(50_000_000_000);
     const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
 
     /// A shard whose keys are all on a device that completes one read a turn.
     fn shard() -> ManualDriver<Event> {
+        shard_with(&Arc::default())
+    }
+
+    /// The same, with so much memory; and 16 keys of 60 KiB in order.
+    fn shard_with(memory: &Arc<Memory>) -> ManualDriver<Event> {
         let config = MemoryConfig { completions_per_poll: 1, ..MemoryConfig::default() };
         let mftl = MftlConfig { cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
         let (mut store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
@@ -184,17 +244,20 @@ mod tests {
             let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, &name);
             store.put(key, version, &[7; 500], Expiry::at(expires_at)).unwrap();
         }
+        for n in 0..LONG_KEYS {
+            let name = [&n.to_be_bytes()[..], &[b'.'; LONG_KEY_BYTES - 4]].concat();
+            let key = KeyRef::new(store.seed(), ORDERED, &name);
+            store.put(key, version, b"", Expiry::NEVER).unwrap();
+        }
         store.sync_soon();
         let (mut events, mut now) = (Vec::new(), LOADED);
         for _ in 0..1000 {
             now = now.saturating_add(Duration::from_millis(1));
             store.pump(now, &mut events);
         }
-        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(
-            SHARD,
-            LogPlace::Nowhere,
-            START,
-        ));
+        let alone = Recovering::alone(SHARD, LogPlace::Nowhere, START);
+        let memory = Arc::clone(memory);
+        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering { memory, ..alone });
         ManualDriver::new(
             vec![Box::new(crate::testing::TestStage(stage)) as Box<dyn Stage<Event>>],
             START,
@@ -268,6 +331,113 @@ mod tests {
         assert_eq!(answered(true, scan), too_old);
         assert_eq!(answered(false, count), (Kind::Counted, None));
         assert_eq!(answered(true, count), too_old);
+    }
+
+    const OUTPUT: u64 = 2 << 20;
+
+    type Ask = fn(&Envelope, &mut Vec<u8>);
+
+    /// A page of all long keys as it is answered, in so much memory for answers of which so many
+    /// bytes are used; and what is in use while its batch of frames is on its way.
+    fn long_page(used: u64, ask: Ask) -> (Kind, Option<ErrorCode>, u64) {
+        let memory = Arc::new(Memory::new(1 << 30, 1 << 30, OUTPUT));
+        let mut driver = shard_with(&memory);
+        let used = memory.charge(MemoryUse::Output, used);
+        tell(&mut driver, ask);
+        for _ in 0..10 * KEYS {
+            if let Some((_, Event::FrameBatch(batch))) = driver.take_sent() {
+                let frame = Frames::new(wire::without_clock(&batch.bytes)).next();
+                let frame = frame.unwrap().unwrap();
+                let code = ErrorReply::decode(&frame).ok().map(|error| error.code);
+                return (frame.kind(), code, memory.used(MemoryUse::Output) - used.bytes());
+            }
+            tell(&mut driver, |_, _| {});
+        }
+        panic!("no answer");
+    }
+
+    fn ask_range(envelope: &Envelope, out: &mut Vec<u8>) {
+        let (at, client, limit) = (START, CLIENT, LONG_KEYS);
+        let (from, to) = (&b""[..], &b""[..]);
+        let range = Range { keyspace: ORDERED, at, client, limit, has_end: false, from, to };
+        range.encode(envelope, out);
+    }
+
+    fn ask_scan(envelope: &Envelope, out: &mut Vec<u8>) {
+        let (at, client, limit) = (START, CLIENT, LONG_KEYS);
+        Scan { keyspace: ORDERED, cursor: 0, limit, at, client, with_values: false }
+            .encode(envelope, out);
+    }
+
+    #[test]
+    fn a_page_counts_in_the_memory_for_answers_and_is_refused_without_room() {
+        let bytes = u64::from(LONG_KEYS) * LONG_KEY_BYTES as u64;
+        let asks: [(Ask, Kind); 2] = [(ask_range, Kind::RangePage), (ask_scan, Kind::ScanPage)];
+        for (ask, kind) in asks {
+            let (told, code, counted) = long_page(OUTPUT / 4, ask);
+            assert_eq!((told, code), (kind, None));
+            assert!(counted >= bytes, "{counted} of {bytes} bytes count");
+            let busy = (Kind::ErrorReply, Some(ErrorCode::Busy), 0);
+            assert_eq!(long_page(OUTPUT, ask), busy, "{kind:?}");
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_page_that_counts_nowhere_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let told = with(Bug::UncountedPages, || long_page(OUTPUT, ask_range));
+        assert_eq!(told, (Kind::RangePage, None, 0));
+    }
+
+    /// More pages than are made at once and wait in line are asked for, with one batch of frames: how
+    /// many are refused, and how many come.
+    fn many_pages() -> (usize, usize) {
+        let mut driver = shard();
+        let asked = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES + 28;
+        tell(&mut driver, |envelope, out| {
+            for n in 0..asked as u64 {
+                let envelope = Envelope { request: RequestId::new(n + 1), ..*envelope };
+                let (keyspace, at, client) = (KeyspaceId::DEFAULT, START, CLIENT);
+                Scan { keyspace, cursor: 0, limit: 10, at, client, with_values: false }
+                    .encode(&envelope, out);
+            }
+        });
+        let (mut refused, mut pages) = (0, 0);
+        for _ in 0..100 * KEYS {
+            while let Some((_, Event::FrameBatch(batch))) = driver.take_sent() {
+                for frame in Frames::new(wire::without_clock(&batch.bytes)) {
+                    let frame = frame.unwrap();
+                    match ErrorReply::decode(&frame) {
+                        Ok(error) => {
+                            assert_eq!(error.code, ErrorCode::Busy);
+                            refused += 1;
+                        }
+                        Err(_) => {
+                            assert_eq!(frame.kind(), Kind::ScanPage);
+                            pages += 1;
+                        }
+                    }
+                }
+            }
+            if refused + pages == asked {
+                break;
+            }
+            tell(&mut driver, |_, _| {});
+        }
+        (refused, pages)
+    }
+
+    #[test]
+    fn few_pages_are_made_at_once_and_the_others_wait_in_line() {
+        assert_eq!(many_pages(), (28, MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn pages_without_a_bound_are_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::PagesWithoutBound, many_pages).0, 0);
     }
 
     /// The same with the check left out: the page and the number come, and may lack what was

@@ -170,7 +170,7 @@ impl Requests {
         assert!(self.replies.is_empty(), "answers leave with their turn");
     }
 
-    /// Whether a request may be answered with a value of this length now.
+    /// Whether a request may be answered with a value, or a page, of this length now.
     #[inline]
     pub(crate) fn has_reply_room(
         &mut self,
@@ -179,9 +179,9 @@ impl Requests {
         bytes: usize,
     ) -> bool {
         let Some(request) = self.open.get_mut(token) else { return true };
-        debug_assert_eq!(
-            request.purpose,
-            RequestPurpose::Get,
+        let purpose = request.purpose;
+        debug_assert!(
+            matches!(purpose, RequestPurpose::Get | RequestPurpose::Scan | RequestPurpose::Range),
             "writes count what they find themselves"
         );
         self.replies.has_room(ctx, request.reply_to, bytes)

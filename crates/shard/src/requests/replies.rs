@@ -47,7 +47,7 @@ impl Replies {
         self.envelope = envelope;
     }
 
-    /// Whether a value of this length may be answered now; counts it, if it is large, until the
+    /// Whether a value, or a page of keys, of this length may be answered now; counts it, if it is large, until the
     /// answer has arrived. Short ones are bounded by the requests that ask for them.
     #[inline]
     pub(crate) fn has_room(

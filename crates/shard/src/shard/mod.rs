@@ -56,6 +56,7 @@ pub use crate::peers::{Peers, own_reply_address};
 use crate::reads::ahead::{KeysOfFrame, LookAhead};
 use crate::reads::items::Items;
 use crate::reads::lookups::Lookups;
+use crate::reads::pages::Pages;
 use crate::replay::Recovering;
 use crate::requests::Requests;
 pub use crate::requests::replies::reading;
@@ -87,6 +88,7 @@ pub struct Shard {
     driver: Driver,
     requests: Requests,
     lookups: Lookups,
+    pages: Pages,
     items: Items,
     ahead: LookAhead,
     single: SingleWrites,
@@ -106,6 +108,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) store: &'a mut ShardStore,
     pub(crate) driver: &'a mut Driver,
     pub(crate) lookups: &'a mut Lookups,
+    pub(crate) pages: &'a mut Pages,
 }
 
 /// Whom a shard talks to beside its clients, and who waits for its device.
@@ -140,6 +143,7 @@ impl Shard {
             driver: Driver::new(participant, outputs, with.clock, with.participant.has_replicas),
             requests: Requests::new(who, memory, clock, Arc::clone(&with.gauges)),
             lookups: Lookups::default(),
+            pages: Pages::default(),
             items: Items::new(seed),
             ahead: LookAhead::default(),
             single: SingleWrites::new(shard, seed),
@@ -220,8 +224,8 @@ impl Shard {
     /// Single writes, the keys of prepares, and what they and reads are looked up and answered with.
     #[inline]
     fn parts(&mut self) -> (&mut SingleWrites, &mut Items, Parts<'_>) {
-        let Self { requests, store, driver, lookups, single, items, .. } = self;
-        (single, items, Parts { requests, store: &mut **store, driver, lookups })
+        let Self { requests, store, driver, lookups, pages, single, items, .. } = self;
+        (single, items, Parts { requests, store: &mut **store, driver, lookups, pages })
     }
 
     /// The records, and whom a batch of them that leaves concerns.
@@ -275,6 +279,7 @@ impl Shard {
         }
         debug_assert!(self.around.store_events.is_empty(), "only this turn's events are taken");
         self.around.store_events = events;
+        self.parts().2.begin_pages(ctx);
     }
 
     /// Goes on with the hand-over of the logs of earlier runs. Called every turn.

@@ -50,8 +50,8 @@ pub enum StoreEvent {
         token: ReadToken,
         /// The keys of the range that are visible at its time, in its direction, within the limit.
         entries: RangeList,
-        /// The first key that was not looked at: the read goes on from there; downwards it goes on before
-        /// this key. `None` at the end.
+        /// The first key that was not looked at, or a string before it: the read goes on from there;
+        /// downwards it goes on before this one. `None` at the end, and there alone.
         next: Option<Vec<u8>>,
     },
     /// A scan, a read of a range or a count could not be completed.

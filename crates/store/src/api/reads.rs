@@ -150,7 +150,9 @@ pub trait Reads {
     /// The keys of a range that are visible at `as_of`, by their bytes in this direction, as many as `limit`
     /// allows; with their versions, and without their values. Answered by
     /// [`StoreEvent::RangeDone`], or by [`StoreEvent::ReadFailed`] when the watermark passes
-    /// `as_of` meanwhile. Each pump looks at a bounded number of keys, dead ones included.
+    /// `as_of` meanwhile. Each pump looks at a bounded number of keys, dead ones included, and so does
+    /// each page: it may end with fewer keys than the limit allows, and with none, although there are
+    /// more behind it. It always ends behind where it began.
     ///
     /// What was written at or below `as_of` since the call may be missing, as for a scan: whoever
     /// asks sees to it that nothing is (rule 1 of the module).

@@ -1,10 +1,11 @@
-//! Reads of ranges: in the order of keys, a bounded number of them at every pump.
+//! Reads of ranges: in the order of keys, a bounded number of them at every pump. A page ends behind a
+//! bounded number of keys that are not visible, too.
 //!
 //! Invariant: a read in the list is not answered yet.
 
 use std::collections::VecDeque;
 
-use timestone_types::{Direction, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Direction, HashSeed, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::chain::Stored;
 use super::contents::Contents;
@@ -13,8 +14,8 @@ use super::watermarks::Watermarks;
 use crate::api::{
     AsOf, KeyRange, RangeCheck, RangeEntry, RangeList, ReadToken, ScanLimit, StoreEvent,
 };
-use crate::kit::ordered::{RangeLeft, Walked};
-use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
+use crate::kit::ordered::{RangeLeft, Walked, cost_of};
+use crate::limits::{RANGE_HIDDEN_KEYS, RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
 
 /// A read of a range that is under way.
 pub(super) struct RangeWalk {
@@ -24,6 +25,8 @@ pub(super) struct RangeWalk {
     limit: ScanLimit,
     as_of: AsOf,
     found: RangeList,
+    /// What the look at keys has cost that are not visible.
+    hidden: u32,
 }
 
 impl RangeWalk {
@@ -36,7 +39,8 @@ impl RangeWalk {
     ) -> Self {
         let limit = ScanLimit { keys: limit.keys.max(1), ..limit };
         let left = RangeLeft::new(range, direction);
-        Self { token, keyspace: range.keyspace, left, limit, as_of, found: RangeList::default() }
+        let (keyspace, found) = (range.keyspace, RangeList::default());
+        Self { token, keyspace, left, limit, as_of, found, hidden: 0 }
     }
 
     /// Looks at some keys; its answer, when it has one.
@@ -48,12 +52,15 @@ impl RangeWalk {
     ) -> Option<StoreEvent> {
         let Some((space, order)) = space.and_then(|space| Some((space, space.order.as_ref()?)))
         else {
-            return Some(self.finish(None));
+            return Some(self.finish(true));
         };
         let (fence, as_of, limit) = (space.fence_at(self.as_of.at), self.as_of, self.limit);
-        let (found, mut left_out) = (&mut self.found, None);
+        let (found, hidden, mut left_out) = (&mut self.found, &mut self.hidden, None);
         let walked = order.walk(self.left.wanted(), budget, |key| {
-            let Some(stored) = visible(seed, space, key, as_of, fence) else { return true };
+            let Some(stored) = visible(seed, space, key, as_of, fence) else {
+                *hidden += cost_of(key);
+                return true;
+            };
             let bytes = found.key_bytes() + key.len();
             if found.len() as u64 == u64::from(limit.keys)
                 || (bytes > limit.bytes && !found.is_empty())
@@ -65,23 +72,26 @@ impl RangeWalk {
             found.push(RangeEntry { key, version, expires_at });
             true
         });
+        debug_assert_eq!(walked == Walked::Stopped, left_out.is_some(), "it stops without room");
+        if let Some(key) = left_out {
+            self.left.stop_at(&key);
+            return Some(self.finish(false));
+        }
         match walked {
-            Walked::ToEnd | Walked::Stopped => Some(self.finish(left_out.as_deref())),
+            Walked::ToEnd | Walked::Stopped => Some(self.finish(true)),
             Walked::UpTo(next) => {
                 self.left.go_on(next);
-                None
+                let is_long = self.hidden >= RANGE_HIDDEN_KEYS && !is_planted!(EndlessPages);
+                is_long.then(|| self.finish(false))
             }
         }
     }
 
-    /// Its answer, with the key for which there was no room.
-    fn finish(&mut self, left_out: Option<&[u8]>) -> StoreEvent {
+    /// Its answer; `is_at_end`: nothing is left.
+    fn finish(&mut self, is_at_end: bool) -> StoreEvent {
         debug_assert!(self.found.len() as u64 <= u64::from(self.limit.keys), "within the limit");
         let entries = core::mem::take(&mut self.found);
-        let next = left_out.map(|key| {
-            self.left.stop_at(key);
-            self.left.clone().next()
-        });
+        let next = (!is_at_end).then(|| self.left.clone().next());
         StoreEvent::RangeDone { token: self.token, entries, next }
     }
 }

@@ -3,13 +3,15 @@
 //! ```text
 //!   order ─ keys, up or down ─► index: which version? ─► found │ absent
 //!                                └─ may expire, or two keys share the entry ─► record ─► found │ absent
-//!   listed: [ found │ asked │ found … ]  ─ all answered, and full or at the end ─► event
+//!   listed: [ found │ asked │ found … ]  ─ all answered, and full, at the end, or too many absent ─► event
 //! ```
 //! Most keys are answered by the index alone. Where the record decides, it is looked up as by a get,
 //! the key compared; many such look-ups may be under way, and the answer waits for all of them. Only
 //! as many keys are listed as the limit allows, those included that are not answered yet: when some
-//! of them turn out absent, the read goes on behind them. Absent ones keep their places until nothing is
-//! looked up: with many of them the read waits for that, and drops them.
+//! of them turn out absent, the read goes on behind them.
+//!
+//! A page ends behind so many keys that are not visible, too, whether it has found something or not:
+//! whoever asks would wait for a page without end otherwise, and ask again, which begins a second one.
 //!
 //! Invariants: `outstanding` of a read = its waiters in [`super::reads`]; every key of the range that is
 //! not in `left` was listed, or is not visible.
@@ -28,17 +30,16 @@ use crate::api::{
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
-use crate::kit::ordered::{RangeLeft, Walked};
-use crate::limits::{RANGE_KEYS_AT_ONCE, RANGE_KEYS_PER_PUMP};
+use crate::kit::ordered::{RangeLeft, Walked, cost_of};
+use crate::limits::{
+    RANGE_ABSENT_BYTES, RANGE_ABSENT_KEYS, RANGE_HIDDEN_KEYS, RANGE_KEYS_AT_ONCE,
+    RANGE_KEYS_PER_PUMP,
+};
 
 /// Keys whose entries are fetched together.
 const BATCH_KEYS: u32 = 64;
 /// Records that one read may wait for.
 const MAX_OUTSTANDING: u32 = 64;
-
-/// Keys that turned out absent, and bytes of them, that a read keeps while others are looked up.
-const MAX_ABSENT: usize = 1024;
-const MAX_ABSENT_BYTES: usize = 256 << 10;
 
 /// What is known of a key that was listed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,7 +74,9 @@ struct RangeWalk {
     count: u32,
     bytes: usize,
     /// How many are known to be absent.
-    absent: usize,
+    absent: u32,
+    /// What the look at keys has cost that were not listed, because the index says that they are not visible.
+    hidden: u32,
     /// There is no room for the next key of what is left.
     is_full: bool,
     /// Nothing is left.
@@ -113,35 +116,21 @@ impl RangeWalk {
 
     /// Whether it has listed all that it may for now.
     fn listed_all(&self) -> bool {
-        self.is_full || self.is_at_end || self.token.is_none() || self.error.is_some()
+        let is_done = self.is_full || self.is_at_end || self.is_long_enough();
+        is_done || self.token.is_none() || self.error.is_some()
     }
 
     /// Whether there is something to list.
     fn has_work(&self) -> bool {
-        let most = if self.is_littered() { 1 } else { MAX_OUTSTANDING };
-        !self.listed_all() && self.outstanding < most
+        !self.listed_all() && self.outstanding < MAX_OUTSTANDING
     }
 
-    /// Whether too much of what it keeps is absent.
-    fn is_littered(&self) -> bool {
-        self.absent >= MAX_ABSENT || self.keys.len() - self.bytes >= MAX_ABSENT_BYTES
-    }
-
-    /// Keeps what is visible alone.
-    fn drop_absent(&mut self) {
-        assert_eq!(self.outstanding, 0, "nobody is to find his place again");
-        let mut start = 0;
-        let listed = core::mem::take(&mut self.listed);
-        let keys = core::mem::take(&mut self.keys);
-        for (end, what) in listed {
-            if what != Listed::Absent {
-                self.keys.extend_from_slice(&keys[start..end]);
-                self.listed.push((self.keys.len(), what));
-            }
-            start = end;
-        }
-        self.absent = 0;
-        debug_assert_eq!(self.keys.len(), self.bytes, "what is left was counted");
+    /// Whether so many keys were not visible that the page ends, whatever it has found.
+    fn is_long_enough(&self) -> bool {
+        let is_long = self.absent >= RANGE_ABSENT_KEYS
+            || self.keys.len() - self.bytes >= RANGE_ABSENT_BYTES
+            || self.hidden >= RANGE_HIDDEN_KEYS;
+        is_long && !is_planted!(EndlessPages)
     }
 
     fn is_over(&self) -> bool {
@@ -156,9 +145,6 @@ impl RangeWalk {
             self.is_at_end = true;
             return;
         };
-        if self.is_littered() {
-            self.drop_absent();
-        }
         let first = self.listed.len();
         let mut asked = self.outstanding;
         while *budget > 0 && !self.listed_all() {
@@ -200,7 +186,10 @@ impl RangeWalk {
         let fence = space.fence_at(self.as_of.at);
         for (key, id) in batch.iter() {
             let found = candidate(space, id, self.as_of.at).filter(|&(version, _)| version > fence);
-            let Some((version, decides)) = found else { continue };
+            let Some((version, decides)) = found else {
+                self.hidden += cost_of(key);
+                continue;
+            };
             let has_room = self.has_room(key);
             if !has_room || *asked >= MAX_OUTSTANDING {
                 self.is_full = !has_room;
@@ -366,6 +355,7 @@ impl RangeReads {
             count: 0,
             bytes: 0,
             absent: 0,
+            hidden: 0,
             is_full: false,
             is_at_end: range.is_empty(),
             outstanding: 0,
@@ -524,15 +514,25 @@ mod tests {
         pump(&mut store, 100);
         let limit = ScanLimit { keys: u32::MAX, bytes: usize::MAX };
         let as_of = AsOf { at: at(30), judged: at(30) };
-        store
-            .range_as_of(KeyRange::all(SPACE), Direction::Ascending, limit, as_of, ReadToken(1))
-            .expect("begins");
-        let (mut most_keys, mut most_bytes) = (0, 0);
+        let ask = |store: &mut Mftl, from: &[u8]| {
+            let range = KeyRange { keyspace: SPACE, from, to: None };
+            store
+                .range_as_of(range, Direction::Ascending, limit, as_of, ReadToken(1))
+                .expect("begins");
+        };
+        ask(&mut store, b"");
+        let (mut most_keys, mut most_bytes, mut found) = (0, 0, 0);
         for _ in 0..10_000 {
             let events = pump(&mut store, 1);
-            if let Some(StoreEvent::RangeDone { entries, next: None, .. }) = events.first() {
-                assert_eq!(entries.len(), 160);
-                assert!(most_keys < 160 + 2 * MAX_ABSENT, "{most_keys} keys were kept");
+            if let Some(StoreEvent::RangeDone { entries, next, .. }) = events.first() {
+                found += entries.len();
+                if let Some(next) = next {
+                    ask(&mut store, next);
+                    continue;
+                }
+                assert_eq!(found, 160);
+                let most = 160 + 2 * RANGE_ABSENT_KEYS as usize;
+                assert!(most_keys < most && most_keys > 0, "{most_keys} keys were kept");
                 assert!(most_bytes < long / 2 && most_bytes > 0, "{most_bytes} bytes were kept");
                 return;
             }
@@ -542,6 +542,67 @@ mod tests {
             }
         }
         panic!("no answer")
+    }
+
+    /// How many pages a range takes in which nothing is visible: 20 000 keys that have expired, or were
+    /// deleted. None: one of them does not end in 10 000 pumps.
+    fn pages_of_absent(is_deleted: bool, direction: Direction) -> Option<u32> {
+        let device = Box::new(MemoryDevice::new(MemoryConfig::default()));
+        let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
+        let mut store = Mftl::open(device, config).expect("opens").0;
+        for n in 0..20_000u64 {
+            let key = n.to_be_bytes();
+            let key = KeyRef::new(store.seed(), SPACE, &key);
+            let version = Version::new(at(10), ClientId::new(1));
+            if is_deleted {
+                store.delete(key, version).expect("deleted");
+            } else {
+                store.put(key, version, b"value", Expiry::at(at(20))).expect("put");
+            }
+            if n % 20 == 0 {
+                pump(&mut store, 1);
+            }
+        }
+        store.begin_batch(2);
+        store.sync_soon();
+        pump(&mut store, 100);
+        let limit = ScanLimit { keys: 1, bytes: usize::MAX };
+        let as_of = AsOf { at: at(30), judged: at(30) };
+        let (mut left, mut pages) = ((Vec::new(), None), 0);
+        loop {
+            let range = KeyRange { keyspace: SPACE, from: &left.0, to: left.1.as_deref() };
+            store.range_as_of(range, direction, limit, as_of, ReadToken(1)).expect("begins");
+            let done = (0..10_000).find_map(|_| pump(&mut store, 1).pop())?;
+            let StoreEvent::RangeDone { entries, next, .. } = done else { panic!("{done:?}") };
+            assert!(entries.is_empty(), "nothing is there");
+            pages += 1;
+            let Some(next) = next else { return Some(pages) };
+            match direction {
+                Direction::Ascending => left.0 = next,
+                Direction::Descending => left.1 = Some(next),
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_ends_however_many_keys_are_absent() {
+        let of_records = 20_000 / RANGE_ABSENT_KEYS;
+        for direction in [Direction::Ascending, Direction::Descending] {
+            let pages = pages_of_absent(false, direction).expect("each page ends");
+            assert!((of_records..=of_records + 1).contains(&pages), "{pages} pages");
+            // The index says at once that they are not there.
+            assert_eq!(pages_of_absent(true, direction), Some(2));
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_page_that_goes_on_behind_what_is_absent_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let pages = |is_deleted| {
+            with(Bug::EndlessPages, || pages_of_absent(is_deleted, Direction::Ascending))
+        };
+        assert_eq!((pages(false), pages(true)), (None, Some(1)));
     }
 
     /// Where all entries of the index may be of several keys, the records decide, to the same end.

@@ -106,6 +106,8 @@ pub(crate) struct KeySet {
     index: HashTable<u32>,
     charged: usize,
     writes: u32,
+    /// The keyspaces that are fenced.
+    fenced: Vec<KeyspaceId>,
 }
 
 impl KeySet {
@@ -132,6 +134,7 @@ impl KeySet {
         }
         self.charged = 0;
         self.writes = 0;
+        self.fenced = Vec::new();
         self.assert_sound();
     }
 
@@ -408,6 +411,19 @@ impl KeySet {
         Ok(at)
     }
 
+    /// Whether a keyspace is fenced.
+    #[inline]
+    pub(crate) fn is_fenced(&self, keyspace: KeyspaceId) -> bool {
+        self.fenced.contains(&keyspace)
+    }
+
+    /// Whether keys of a keyspace are to be written.
+    pub(crate) fn writes_to(&self, keyspace: KeyspaceId) -> bool {
+        let is_written =
+            |entry: &Entry| matches!(entry.write, PendingWrite::Put | PendingWrite::Delete);
+        self.entries.iter().any(|entry| entry.keyspace == keyspace && is_written(entry))
+    }
+
     /// Adds a fence of a keyspace on one shard.
     pub(crate) fn fence(
         &mut self,
@@ -422,6 +438,9 @@ impl KeySet {
         }
         let at = self.insert(0, keyspace, &[], shard)?;
         self.entry_mut(at).write = PendingWrite::Fence;
+        if !self.is_fenced(keyspace) {
+            self.fenced.push(keyspace);
+        }
         self.writes += 1;
         self.assert_sound();
         Ok(())
@@ -547,6 +566,12 @@ impl KeySet {
         let pointed_at: usize = self.entries.iter().map(bytes_of).sum();
         assert_eq!(self.charged, pointed_at, "what is charged is not what is kept");
         let is_write = |entry: &&Entry| entry.write != PendingWrite::None;
+        let is_fence = |entry: &Entry| entry.write == PendingWrite::Fence;
+        let known = self.entries.iter().filter(|entry| is_fence(entry));
+        assert!(
+            known.map(|entry| entry.keyspace).all(|one| self.is_fenced(one)),
+            "a fence that nobody knows"
+        );
         let writes = self.entries.iter().filter(is_write).count();
         assert_eq!(self.writes as usize, writes, "writes are counted that there are not");
     }

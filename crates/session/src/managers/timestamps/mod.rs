@@ -35,7 +35,7 @@ use timestone_types::{
 };
 use timestone_wire::RangeEntry;
 
-use self::keys::{PendingWrite, ReadState};
+use self::keys::{KeySet, PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
 use self::table::Txns;
 use super::Manager;
@@ -125,6 +125,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         op: OpId,
     ) -> Result<Step<'_>, SessionError> {
         let slot = self.txns.open(context, txn)?;
+        check_not_cleared(&self.txns.at(slot.index).keys, key.keyspace)?;
         let at = self.txns.entry_to_read(context, slot, (self.hash(key), key))?;
         self.txns.assert_one(slot.index);
         let is_known = self.txns.at(slot.index).keys.is_known(at);
@@ -141,6 +142,7 @@ impl<C: Cache> Manager for Timestamps<C> {
 
     fn peek(&self, txn: TxnHandle, key: KeyName<'_>) -> Option<ValueView<'_>> {
         let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open())?;
+        check_not_cleared(&txn.keys, key.keyspace).ok()?;
         txn.keys.view(txn.keys.find(self.hash(key), key.keyspace, key.key)?)
     }
 
@@ -151,6 +153,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         read: &RangeEntry<'_>,
     ) -> Result<(), SessionError> {
         let slot = self.txns.open(context, txn)?;
+        check_not_cleared(&self.txns.at(slot.index).keys, read.keyspace)?;
         Ok(self.txns.at_mut(slot.index).ranges.add(read)?)
     }
 
@@ -181,6 +184,7 @@ impl<C: Cache> Manager for Timestamps<C> {
         if txn.is_read_only() {
             return Err(SessionError::ReadOnly);
         }
+        check_not_cleared(&txn.keys, key.keyspace)?;
         // What has expired when the transaction begins is gone for everybody who could read it, and
         // for the transaction itself.
         let begin = txn.begin;
@@ -202,6 +206,9 @@ impl<C: Cache> Manager for Timestamps<C> {
         let txn = self.txns.at_mut(slot.index);
         if txn.is_read_only() {
             return Err(SessionError::ReadOnly);
+        }
+        if txn.keys.writes_to(keyspace) && !is_planted!(WritesBesideFence) {
+            return Err(SessionError::ClearsKeyspace { keyspace });
         }
         for shard in context.shards() {
             txn.keys.fence(keyspace, context.reach(shard)?)?;
@@ -403,6 +410,16 @@ impl<C: Cache> Timestamps<C> {
     fn hash(&self, key: KeyName<'_>) -> u64 {
         hash_key(self.hash_seed, key.keyspace, key.key).0
     }
+}
+
+/// What a transaction clears it neither writes nor reads any more. Writes and fence would have one
+/// version, and a fence hides what has its own; reads would find what was there before.
+#[inline]
+fn check_not_cleared(keys: &KeySet, keyspace: KeyspaceId) -> Result<(), SessionError> {
+    if keys.is_fenced(keyspace) && !is_planted!(WritesBesideFence) {
+        return Err(SessionError::ClearsKeyspace { keyspace });
+    }
+    Ok(())
 }
 
 /// A transaction that is being committed: its begin may be used where the decision is not

@@ -15,6 +15,7 @@ pub(super) fn all<S: Store>() -> Vec<Behaviour<S>> {
     vec![
         ("a range finds its keys in order, whatever the step", ranges),
         ("a page of a range holds no more than its limit", pages),
+        ("a page of a range ends, however few of its keys are there", ends),
         ("a range finds what can be seen as of its time", visible),
         ("a check finds what was written after a time, and nothing else", checks),
         ("a check passes over what is old", passes_over),
@@ -116,6 +117,33 @@ fn pages<S: Store>(driver: &mut Driver<S>) {
             assert_eq!(next, expected, "the first key that was not looked at");
         }
     });
+}
+
+/// Deleted and expired keys, as at the head of a queue, before one that is there.
+fn ends<S: Store>(driver: &mut Driver<S>) {
+    in_order(driver);
+    for n in 0..18_000u32 {
+        if n % 9 == 0 {
+            driver.put_expiring(&n.to_be_bytes(), 10, b"v", 15);
+        } else {
+            driver.delete(&n.to_be_bytes(), 10);
+        }
+        driver.pump();
+    }
+    driver.put(b"last", 10, b"v");
+    driver.pumps(200);
+    let limit = ScanLimit { keys: 1, bytes: 1000 };
+    for direction in [Direction::Ascending, Direction::Descending] {
+        let (entries, next) = driver.try_range_in(direction, ALL, 20, limit).expect("a page");
+        let is_there = usize::from(direction == Direction::Descending);
+        assert_eq!(entries.len(), is_there, "the first page, {direction:?}");
+        assert!(next.is_some(), "there is more behind it, {direction:?}");
+    }
+    for keys in [1, 100] {
+        let limit = ScanLimit { keys, bytes: 1000 };
+        assert_eq!(driver.range_within(ALL, 20, limit), [(b"last".to_vec(), version(10))]);
+    }
+    assert_eq!(driver.range_within((b"last", None), 20, limit).len(), 1);
 }
 
 fn visible<S: Store>(driver: &mut Driver<S>) {
