@@ -267,6 +267,8 @@ pub enum Bug {
     NobodyReadsYet,
     /// What is stored is copied although pages of it were not read.
     CopiesBesideUnread,
+    /// A checkpoint is given up when the watermark passes a version while an older one is read.
+    FailsPassedWalk,
     /// Parts for which only a void head is known are erased, although the right one may be on a page that was not
     /// read.
     TrustsVoidHeads,
