@@ -269,6 +269,8 @@ pub enum Bug {
     CopiesBesideUnread,
     /// A checkpoint is given up when the watermark passes a version while an older one is read.
     FailsPassedWalk,
+    /// What is recorded again for a checkpoint counts as what its taker is behind with.
+    CountsTappedState,
     /// A backup keeps the last read bound, which may be lower than the one before.
     KeepsLastBound,
     /// Parts for which only a void head is known are erased, although the right one may be on a page that was not

@@ -23,6 +23,8 @@ use crate::shard::ShardStore;
 pub(crate) struct Tap {
     batches: VecDeque<(BatchNumber, Vec<u8>)>,
     bytes: usize,
+    /// The last batch of what was recorded again, and the bytes up to it that are still here.
+    state: (BatchNumber, usize),
 }
 
 impl Tap {
@@ -47,7 +49,26 @@ impl Tap {
     fn take(&mut self, durable: BatchNumber) -> Option<(BatchNumber, Vec<u8>)> {
         let next = self.batches.pop_front_if(|(batch, _)| *batch <= durable)?;
         self.bytes -= next.1.len();
+        if next.0 <= self.state.0 {
+            self.state.1 -= next.1.len();
+        }
         Some(next)
+    }
+
+    /// What is kept was recorded again, up to this batch. That is as much as there is of it, at once,
+    /// and no sign that whoever takes the parts is slow.
+    pub(crate) fn note_state(&mut self, m: BatchNumber) {
+        let up_to = self.batches.iter().filter(|(batch, _)| *batch <= m);
+        self.state = (m, up_to.map(|(_, item)| item.len()).sum());
+    }
+
+    /// Bytes that have left since what is kept was recorded again.
+    fn bytes_behind_state(&self) -> usize {
+        if timestone_types::is_planted!(CountsTappedState) {
+            return self.bytes;
+        }
+        debug_assert!(self.state.1 <= self.bytes, "what was recorded again is among the batches");
+        self.bytes - self.state.1
     }
 
     fn is_ready(&self, durable: BatchNumber) -> bool {
@@ -233,7 +254,7 @@ impl Exports {
         let Some(export) = &mut self.current else { return ToDo::Nothing };
         let (tap, durable) = match (&mut self.fixed, live) {
             (Some(fixed), _) => (fixed, BatchNumber::MAX),
-            (None, Some((tap, _))) if tap.bytes > MAX_TAPPED_BYTES => {
+            (None, Some((tap, _))) if tap.bytes_behind_state() > MAX_TAPPED_BYTES => {
                 tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
                 self.current = None;
                 return ToDo::Nothing;

@@ -82,6 +82,9 @@ impl Shard {
                 self.copy_forward(ctx, n.next());
             }
             let m = self.log_records.copied_in().unwrap_or(n);
+            if let Some((tap, _)) = self.log_records.tapped() {
+                tap.note_state(m);
+            }
             self.exports.recorded(ctx.now(), m, &*self.store);
         }
     }
