@@ -269,6 +269,8 @@ pub enum Bug {
     CopiesBesideUnread,
     /// A checkpoint is given up when the watermark passes a version while an older one is read.
     FailsPassedWalk,
+    /// A replica that was to lead asks for another epoch, or another primary, for ever.
+    KeepsWish,
     /// What is recorded again for a checkpoint counts as what its taker is behind with.
     CountsTappedState,
     /// A backup keeps the last read bound, which may be lower than the one before.

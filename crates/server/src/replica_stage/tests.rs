@@ -114,6 +114,40 @@ fn a_primary_that_hands_over_serves_until_another_one_begins() {
     assert_eq!((world.read(5), world.read(6)), (Some(1), Some(2)));
 }
 
+/// What 1 wants of the master that needed another epoch, when 2 leads the next one; and what it wants
+/// that had lost its devices as the primary, when it has taken a checkpoint.
+fn wishes_of_before() -> [Wish; 2] {
+    let mut world = World::new();
+    world.pass(200);
+    world.kill(1, 1);
+    world.start(1);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::NewEpoch, "{:?}", world.state());
+    world.make_primary(2);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(2), "{:?}", world.state());
+    let of_restarted = world.servers[&1].gauges.standing().wish;
+    world.kill(2, 1);
+    world.start_without_devices(2);
+    assert_eq!(world.servers[&2].gauges.standing().wish, Wish::OtherPrimary);
+    world.make_primary(3);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(3), "{:?}", world.state());
+    assert_eq!(world.servers[&2].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    [of_restarted, world.servers[&2].gauges.standing().wish]
+}
+
+#[test]
+fn a_wish_of_who_was_to_lead_ends_with_that() {
+    assert_eq!(wishes_of_before(), [Wish::Nothing; 2]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_wish_that_never_ends_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::KeepsWish, wishes_of_before)[0], Wish::NewEpoch);
+}
+
 #[test]
 fn a_primary_that_hands_over_no_more_has_long_leases_again() {
     let mut world = World::new();
