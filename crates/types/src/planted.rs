@@ -275,6 +275,8 @@ pub enum Bug {
     CountsTappedState,
     /// A backup keeps the last read bound, which may be lower than the one before.
     KeepsLastBound,
+    /// A replica sends everything at once that a candidate lacks.
+    AnswersFetchWhole,
     /// Parts for which only a void head is known are erased, although the right one may be on a page that was not
     /// read.
     TrustsVoidHeads,
