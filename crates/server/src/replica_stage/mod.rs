@@ -615,6 +615,12 @@ impl ReplicaStage {
             }
         }
         kept.note_counted(ctx.now());
+        if kept.note_unread() {
+            tracing::warn!(shard = %self.shard, "the device has not read all that this replica has, \
+                or what it has read is damaged: it answers no reads as a backup, gives no checkpoints, \
+                and is primary only while no other replica can be. Start the server again; if this \
+                stays, have the replica made anew from the others");
+        }
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
         gauges.set_loss(kept.loss());
         // A log that writes nothing for so long is as good as lost, until it goes on.

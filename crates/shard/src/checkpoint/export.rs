@@ -15,7 +15,9 @@ use timestone_wal::{BatchHead, BatchNumber};
 
 use super::part::{PartHead, PartItem, PartKind, encode};
 use super::walk::StoreWalk;
-use super::{CheckpointPart, FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES, PartAsk};
+use super::{
+    CheckpointPart, FIRST_PAUSE, FORGOTTEN_AFTER, LAST_PAUSE, MAX_TAPPED_BYTES, PART_BYTES, PartAsk,
+};
 use crate::shard::ShardStore;
 
 /// Batches that leave for the log while a checkpoint is made.
@@ -129,12 +131,25 @@ pub(crate) struct Exports {
     fixed: Option<Tap>,
     /// Parts that are to be sent.
     parts: VecDeque<CheckpointPart>,
+    /// Something is damaged that a checkpoint needs.
+    has_met_damage: bool,
+    /// How often in a row the store could not be read, and until when no other one begins.
+    failures: u32,
+    paused_until: Timestamp,
 }
 
 impl Exports {
     /// A replica asks for a part. Whether a checkpoint is to begin: batches are tapped from here
-    /// on, and [`Exports::begin`] says behind which one.
-    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, ask: PartAsk) -> bool {
+    /// on, and [`Exports::begin`] says behind which one. None does for a while after the store could
+    /// not be read, nor at all while pages of it are unread: each would cost a copy of the state, and
+    /// whoever takes it would begin anew. It hears nothing, and asks again.
+    pub(crate) fn ask(
+        &mut self,
+        now: Timestamp,
+        epoch: Epoch,
+        ask: PartAsk,
+        store: &ShardStore,
+    ) -> bool {
         self.forget_old(now);
         let PartAsk { session, part: number } = ask;
         self.current.take_if(|export| export.epoch != epoch);
@@ -156,8 +171,20 @@ impl Exports {
             }
             // It waits until the one before is forgotten: its last part may have been lost.
             Some(_) => false,
-            None => true,
+            None => self.may_begin(now, store),
         }
+    }
+
+    fn may_begin(&self, now: Timestamp, store: &ShardStore) -> bool {
+        if timestone_types::is_planted!(ExportsInVain) {
+            return true;
+        }
+        now >= self.paused_until && store.unread_pages() == 0
+    }
+
+    /// Whether a checkpoint needed what is damaged.
+    pub(crate) const fn have_met_damage(&self) -> bool {
+        self.has_met_damage
     }
 
     /// A checkpoint begins behind the batch that has left last.
@@ -268,9 +295,10 @@ impl Exports {
                 if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
             }
             ExportStep::Walking(..) => {
-                if let Err(error) = export.build(now, (tap, durable), store, &mut self.parts) {
-                    tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
-                    self.current = None;
+                match export.build(now, (tap, durable), store, &mut self.parts) {
+                    Ok(()) if export.is_complete => self.failures = 0,
+                    Ok(()) => {}
+                    Err(error) => self.failed(&error),
                 }
                 ToDo::Nothing
             }
@@ -329,8 +357,13 @@ impl Exports {
 
     /// The store cannot read what a checkpoint needs.
     fn failed(&mut self, error: &StoreError) {
-        tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
-        self.current = None;
+        let Some(export) = self.current.take() else { return };
+        self.has_met_damage |= !error.retryable();
+        let pause = (FIRST_PAUSE * 2u32.saturating_pow(self.failures)).min(LAST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.paused_until = export.asked_at.saturating_add(pause);
+        tracing::error!(%error, ?pause, "a checkpoint is given up: the store cannot be read. No \
+            other one begins for a while");
     }
 
     /// When to go on, if it can.

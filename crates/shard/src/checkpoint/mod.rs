@@ -99,3 +99,7 @@ pub const PART_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
 pub const MAX_TAPPED_BYTES: usize = if cfg!(test) { 512 * 1024 } else { 64 * 1024 * 1024 };
 /// A checkpoint that nobody asks for is forgotten after this time.
 pub const FORGOTTEN_AFTER: core::time::Duration = core::time::Duration::from_secs(10);
+/// When the store could not be read for a checkpoint, no other one begins for as long; twice as long
+/// after each further time, up to the last.
+const FIRST_PAUSE: core::time::Duration = core::time::Duration::from_secs(10);
+const LAST_PAUSE: core::time::Duration = core::time::Duration::from_secs(640);

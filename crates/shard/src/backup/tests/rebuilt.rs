@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use timestone_flash::PageId;
 use timestone_wire::Condition;
 
 use super::*;
@@ -426,6 +427,50 @@ fn a_checkpoint_with_more_state_than_may_be_tapped_comes_to_its_end() {
 fn a_checkpoint_that_is_given_up_for_its_state_is_noticed() {
     use timestone_types::planted::{Bug, with};
     assert!(!with(Bug::CountsTappedState, large_state_is_given));
+}
+
+/// How often a primary records its state again for a checkpoint that needs what is damaged, while it
+/// is asked for one every second of half a minute.
+fn begun_beside_damage() -> usize {
+    let media = media();
+    let replay = Replay::new(SHARD, store_on(&media));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let (mut dice, mut known) = (Seed(1).dice(), Known::default());
+    for sequence in 1..100 {
+        served.write_large(&mut dice, sequence);
+    }
+    known.sequence = 100;
+    let asked = Asked { key: 1, ..known.wish(&mut dice, served.now) };
+    assert!(served.promise(&asked).is_some(), "there is state");
+    (0..20).for_each(|_| served.pass(400));
+    for page in (0..1 << 14).map(PageId) {
+        media.flip_bit(page, 2_000 * 8);
+    }
+    let before = served.logged.len();
+    for _ in 0..30 {
+        assert_eq!(ask(&mut served, 0), None, "no part is whole");
+        served.pass(1_000);
+    }
+    let is_state = |append: &&LogAppend| {
+        BatchRecords::new(&append.bytes).any(|record| {
+            matches!(LogRecord::decode(record.unwrap()), Ok(LogRecord::Prepare { .. }))
+        })
+    };
+    served.logged[before..].iter().filter(is_state).count()
+}
+
+#[test]
+fn a_checkpoint_that_needs_what_is_damaged_is_begun_ever_more_seldom() {
+    let begun = begun_beside_damage();
+    assert!((1..=3).contains(&begun), "{begun} times");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_primary_that_begins_checkpoints_in_vain_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let begun = with(Bug::ExportsInVain, begun_beside_damage);
+    assert!(begun > 10, "{begun} times");
 }
 
 #[test]
