@@ -83,6 +83,9 @@ pub enum ReplicaLoss {
     /// It has nothing, and has acknowledged nothing since this epoch, or never
     /// ([`Epoch::ZERO`]): its answer counts for tables that rest on a later one.
     VoidSince(Epoch),
+    /// It has what it acknowledged, but for what its device has not read, or what is damaged there:
+    /// its answer counts, and it leads while no other one can.
+    Unread,
 }
 
 /// What a server tells of one of its replicas.
@@ -150,6 +153,7 @@ impl Heartbeat {
                 ReplicaLoss::None => (0, Epoch::ZERO),
                 ReplicaLoss::GivenUp => (1, Epoch::ZERO),
                 ReplicaLoss::VoidSince(epoch) => (2, epoch),
+                ReplicaLoss::Unread => (3, Epoch::ZERO),
             };
             put_u8(out, kind);
             put_u32(out, since.get());
@@ -201,6 +205,7 @@ fn decode_status(cursor: &mut Cursor<'_>) -> Result<ReplicaStatus, ClusterError>
         (0, 0) => ReplicaLoss::None,
         (1, 0) => ReplicaLoss::GivenUp,
         (2, epoch) => ReplicaLoss::VoidSince(Epoch::new(epoch)),
+        (3, 0) => ReplicaLoss::Unread,
         _ => return Err(cursor.fail("a loss is unknown")),
     };
     let lag_records = cursor.u64()?;

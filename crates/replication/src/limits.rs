@@ -38,6 +38,9 @@ pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// that have it do not answer. Another replica may have it, or the same one an epoch later. Who leads,
 /// waits for others and hears nothing new for so long says so.
 pub const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most bytes of batches with which a replica answers one who fetches, unless one batch has more. An
+/// answer that is asked for twice fills no link for long.
+pub const FETCHED_BYTES: usize = 8 << 20;
 /// Most epochs whose tables a replica remembers the ends of. A replica that is more failovers behind
 /// needs a checkpoint.
 pub const MAX_LINEAGE: usize = 32;

@@ -127,6 +127,7 @@ impl ReplicaGauges {
         match word >> 32 {
             0 => ReplicaLoss::None,
             1 => ReplicaLoss::GivenUp,
+            3 => ReplicaLoss::Unread,
             _ => ReplicaLoss::VoidSince(Epoch::new(word as u32)),
         }
     }
@@ -136,6 +137,7 @@ impl ReplicaGauges {
             ReplicaLoss::None => 0,
             ReplicaLoss::GivenUp => 1 << 32,
             ReplicaLoss::VoidSince(epoch) => 2 << 32 | u64::from(epoch.get()),
+            ReplicaLoss::Unread => 3 << 32,
         };
         self.loss.store(word, Relaxed);
     }

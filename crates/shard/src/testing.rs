@@ -31,6 +31,10 @@ pub(crate) enum Event {
     LogFailed {
         log: timestone_seda::StageId,
     },
+    /// The log wants to let go of what is below.
+    LogCopyForward {
+        below: BatchNumber,
+    },
     /// A replica asks for a part of a checkpoint.
     AskPart(PartAsk),
     #[expect(dead_code, reason = "no test changes the map yet")]
@@ -135,6 +139,7 @@ impl Stage<Event> for TestStage {
                     Event::FrameBatch(frame_batch) => Input::FrameBatch(frame_batch),
                     Event::LogDurable { batch } => Input::LogDurable { batch },
                     Event::LogRetained { log, from } => Input::LogRetained { log, from },
+                    Event::LogCopyForward { below } => Input::LogCopyForward { below },
                     Event::LogFailed { log } => Input::LogFailed { log },
                     Event::MapChanged(map) => Input::MapChanged(map),
                     Event::LogAppend(_) | Event::LogRelease { .. } | Event::Wake => continue,

@@ -283,6 +283,22 @@ pub enum Bug {
     NobodyReadsYet,
     /// What is stored is copied although pages of it were not read.
     CopiesBesideUnread,
+    /// A checkpoint is given up when the watermark passes a version while an older one is read.
+    FailsPassedWalk,
+    /// A replica that was to lead asks for another epoch, or another primary, for ever.
+    KeepsWish,
+    /// What is recorded again for a checkpoint counts as what its taker is behind with.
+    CountsTappedState,
+    /// A backup keeps the last read bound, which may be lower than the one before.
+    KeepsLastBound,
+    /// A backup answers reads although its device has not read all that it has.
+    ReadsBesideUnreadPages,
+    /// A controller does not look whether a replica's device has read all that it has.
+    LeadsBesideUnreadPages,
+    /// A primary begins checkpoints again and again although its store cannot be read.
+    ExportsInVain,
+    /// A replica sends everything at once that a candidate lacks.
+    AnswersFetchWhole,
     /// Parts for which only a void head is known are erased, although the right one may be on a page that was not
     /// read.
     TrustsVoidHeads,

@@ -35,7 +35,8 @@ impl Controller {
             match claim {
                 ReplicaClaim::HandsOver => self.successor(now, view, entry),
                 ReplicaClaim::Serves => self
-                    .in_place_of_unfit(now, view, entry)
+                    .instead_of_unread(now, view, entry)
+                    .or_else(|| self.in_place_of_unfit(now, view, entry))
                     .or_else(|| self.with_another(now, view, entry)),
                 ReplicaClaim::NeedsEpoch | ReplicaClaim::CannotLead => {
                     self.another_epoch(now, view, entry, normal)
@@ -52,13 +53,15 @@ impl Controller {
     }
 
     /// The replica to which a primary hands its shard over: one that follows, and lacks next to
-    /// nothing. Of several the one at the server that is primary of the fewest shards, then the one
-    /// that lacks least.
+    /// nothing, and whose device has read all that it has. Of several the one at the server that is
+    /// primary of the fewest shards, then the one that lacks least.
     fn successor(&self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ShardChange> {
         let primaries = self.primaries_of(view);
         let may_follow = |&&server: &&ServerId| {
             let lag_records = self.lag_records(entry.id, server);
-            let follows = self.is_fit(now, entry, server) && lag_records <= MAX_HAND_OVER_LAG;
+            let follows = self.is_fit(now, entry, server)
+                && lag_records <= MAX_HAND_OVER_LAG
+                && !self.is_unread(entry.id, server);
             server != entry.primary
                 && !self.leaves(entry.id, server)
                 && (follows || timestone_types::is_planted!(HandsOverToAnybody))
@@ -106,7 +109,7 @@ impl Controller {
     /// the present primary; not if it has started again and again, because it would do so as the
     /// primary for ever: it is back before it counts as lost. One that has not followed the last
     /// normal configuration does not take its place. One whose server is being stopped leads if
-    /// nobody else can.
+    /// nobody else can; and one that lacks what its device has not read only behind that one.
     fn fitness(
         &self,
         entry: &ShardEntry,
@@ -120,6 +123,7 @@ impl Controller {
         (
             Reverse(failed),
             installed >= normal.epoch,
+            !self.is_unread(entry.id, server),
             !self.leaves(entry.id, server),
             Reverse(self.repeated_starts(entry.id, server)),
             installed,
@@ -162,6 +166,22 @@ impl Controller {
         }
         let change = self.other_primary(now, view, entry, normal);
         let change = change.filter(|change| change.primary != entry.primary)?;
+        self.renewed_at.insert(entry.id, now);
+        Some(change)
+    }
+
+    /// The shard with another primary in the place of one whose device has not read all that it has,
+    /// if one follows that has everything.
+    fn instead_of_unread(
+        &mut self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+    ) -> Option<ShardChange> {
+        if !self.is_unread(entry.id, entry.primary) || !self.may_renew(now, entry) {
+            return None;
+        }
+        let change = self.successor(now, view, entry)?;
         self.renewed_at.insert(entry.id, now);
         Some(change)
     }

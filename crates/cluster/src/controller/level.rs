@@ -91,8 +91,9 @@ impl Controller {
         let counts = self.primaries_of(view);
         let count = |server: &ServerId| counts.get(server).copied().unwrap_or(0);
         let gain = |entry: &ShardEntry| {
-            let fewest = entry.replicas.iter().map(count).min().unwrap_or(0);
-            count(&entry.primary).saturating_sub(fewest)
+            // One that lacks something does not lead while another one can.
+            let whole = entry.replicas.iter().filter(|&&one| !self.is_unread(entry.id, one));
+            whole.map(count).min().map_or(0, |fewest| count(&entry.primary).saturating_sub(fewest))
         };
         let shards = view.shards().map(|(entry, _)| (gain(entry), entry));
         let worth = shards.filter(|(gain, _)| *gain >= 2);

@@ -125,7 +125,7 @@ impl Controller {
         let counts = match loss {
             Some(ReplicaLoss::GivenUp) => true,
             Some(ReplicaLoss::VoidSince(since)) => since < base,
-            Some(ReplicaLoss::None) | None => false,
+            Some(ReplicaLoss::None | ReplicaLoss::Unread) | None => false,
         };
         self.can_lead(now, shard, server, normal) || (self.servers.is_alive(now, server) && counts)
     }
@@ -155,6 +155,14 @@ impl Controller {
     pub(super) fn leaves(&self, shard: ShardId, server: ServerId) -> bool {
         let status = self.replicas.get(&(shard, server));
         status.is_some_and(|status| status.claim == ReplicaClaim::Leaves)
+    }
+
+    /// Whether a replica lacks what its device has not read, or what is damaged there. It would tell
+    /// clients an older version, or nothing, where others have the right one.
+    pub(super) fn is_unread(&self, shard: ShardId, server: ServerId) -> bool {
+        let status = self.replicas.get(&(shard, server));
+        status.is_some_and(|status| status.loss == ReplicaLoss::Unread)
+            && !timestone_types::is_planted!(LeadsBesideUnreadPages)
     }
 
     /// Of how many shards each server is the primary, what is proposed included.

@@ -335,6 +335,47 @@ fn who_is_being_stopped_leads_only_if_nobody_else_can() {
     assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])], "3 does not follow");
 }
 
+/// What comes of a primary that lacks what its device has not read, and of one that dies while a
+/// backup lacks that, which would be the next one otherwise.
+fn beside_unread_pages() -> [Vec<ControllerOutput>; 2] {
+    let mut leads = Watch::new();
+    leads.loses = vec![(1, ReplicaLoss::Unread)];
+    let mut follows = Watch::new();
+    follows.loses = vec![(2, ReplicaLoss::Unread)];
+    follows.silence(1);
+    [leads.pass(100), follows.pass(100)]
+}
+
+#[test]
+fn a_replica_whose_device_has_not_read_everything_leads_only_if_nobody_else_can() {
+    assert_eq!(beside_unread_pages(), [[to(2, 2, &[1, 2, 3])], [to(2, 3, &[1, 2, 3])]]);
+    let mut watch = Watch::new();
+    watch.loses = vec![(1, ReplicaLoss::Unread), (2, ReplicaLoss::Unread)];
+    assert_eq!(watch.pass(100), [to(2, 3, &[1, 2, 3])], "2 is no better");
+    let mut watch = Watch::new();
+    watch.loses = [1, 2, 3].map(|one| (one, ReplicaLoss::Unread)).to_vec();
+    assert_eq!(watch.pass(500), [], "nobody is better");
+    let mut watch = Watch::new();
+    watch.loses = vec![(2, ReplicaLoss::Unread)];
+    watch.silence(1);
+    watch.silence(3);
+    watch.heard.push((3, 1, 0));
+    assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])], "3 does not follow");
+    let mut watch = Watch::new();
+    watch.loses = vec![(2, ReplicaLoss::Unread)];
+    watch.claim = ReplicaClaim::HandsOver;
+    assert_eq!(watch.pass(10), [to(2, 3, &[1, 2, 3])], "it is not handed over to 2");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_looks_at_no_unread_pages_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    let found = with(Bug::LeadsBesideUnreadPages, beside_unread_pages);
+    assert_eq!(found, [vec![], vec![to(2, 2, &[1, 2, 3])]]);
+}
+
 #[test]
 fn a_controller_that_slept_listens_before_it_calls_anybody_lost() {
     let mut watch = Watch::new();

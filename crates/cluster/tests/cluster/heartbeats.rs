@@ -24,6 +24,7 @@ fn status(shard: u16, promised: u32, claim: ReplicaClaim) -> ReplicaStatus {
         loss: match promised % 4 {
             0 => ReplicaLoss::GivenUp,
             1 => ReplicaLoss::None,
+            3 => ReplicaLoss::Unread,
             _ => ReplicaLoss::VoidSince(Epoch::new(promised - 1)),
         },
         lag_records: u64::from(promised) << 20,

@@ -8,6 +8,7 @@ use super::persisting::Persisted;
 use super::table::EpochTable;
 use super::{Replica, ReplicaId};
 use crate::batches::{Batch, Payload};
+use crate::limits::FETCHED_BYTES;
 use crate::message::{JoinAnswer, Message};
 use crate::number_set::NumberSet;
 
@@ -94,16 +95,23 @@ impl<B: Payload> Replica<B> {
         let mut lacking = runs.iter().fold(0u64, |sum, &(first, last)| {
             sum.saturating_add(last.next().get().saturating_sub(first.get()))
         });
+        let mut bytes = 0;
         for batch in self.own.batches.iter() {
             let number = batch.number;
             let is_wanted = runs.iter().any(|&(first, last)| first <= number && number <= last);
             if is_wanted && self.own.durable.contains(number) {
+                let is_first = bytes == 0;
+                bytes += batch.payload.bytes();
+                if bytes > FETCHED_BYTES && !is_first && !is_planted!(AnswersFetchWhole) {
+                    break;
+                }
                 let message = Message::Fetched { epoch, batch: batch.clone() };
                 out.push(Output::Send { to: from, message });
                 lacking = lacking.saturating_sub(1);
             }
         }
-        // It may have started anew since it answered, and hold less.
+        // It may have started anew since it answered, and hold less. What is behind the bound is asked
+        // for when that comes.
         if lacking > 0 && *self.primary.get_or_insert(from) == from {
             self.answer(epoch, out);
         }

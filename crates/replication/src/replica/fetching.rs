@@ -2,7 +2,8 @@
 //!
 //! A source may die, or start anew without what it could hand out before. So replicas that answer
 //! late are sources, too; one that cannot send all that it is asked for says what it has; and what
-//! does not come is asked of another one.
+//! does not come is asked of another one. A source sends a bounded part of what it is asked for, says
+//! what it has once more, and is asked for the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,8 @@ pub(super) struct Fetching {
     asked_at: Timestamp,
     /// When a batch came last, or a source.
     progress_at: Timestamp,
+    /// Whether a batch has come since a source was asked for the rest.
+    has_come: bool,
 }
 
 impl Fetching {
@@ -45,7 +48,8 @@ impl Fetching {
     ) -> Self {
         let asked = BTreeMap::new();
         let (asked_at, progress_at) = (now, now);
-        Self { epoch, others, answers, sources, asked, turn: 0, asked_at, progress_at }
+        let (turn, has_come) = (0, false);
+        Self { epoch, others, answers, sources, asked, turn, asked_at, progress_at, has_come }
     }
 
     /// A replica says what it has, late or anew; `is_source`: that is valid in the table.
@@ -56,8 +60,15 @@ impl Fetching {
         answer: JoinAnswer,
         is_source: bool,
     ) {
-        // Whoever says the same again has answered twice.
-        if !self.others.contains(&from) || self.answers.get(&from) == Some(&answer) {
+        if !self.others.contains(&from) {
+            return;
+        }
+        if self.answers.get(&from) == Some(&answer) {
+            // It has answered twice, or has sent a part of what it was asked for. Without a batch in
+            // between asking again would go on for ever.
+            if core::mem::take(&mut self.has_come) {
+                self.asked.remove(&from);
+            }
             return;
         }
         self.asked.remove(&from);
@@ -72,6 +83,7 @@ impl Fetching {
     /// A batch of the table has come.
     pub(super) const fn has_come(&mut self, now: Timestamp) {
         self.progress_at = now;
+        self.has_come = true;
     }
 
     pub(super) fn deadline(&self) -> Timestamp {

@@ -81,6 +81,45 @@ fn two_have_it() -> World {
     world
 }
 
+/// Most bytes that are on their way to a candidate which lacks 30 MiB; no time passes while it fetches.
+fn fetched_at_once() -> usize {
+    let mut world = three();
+    world.batch_bytes = 3 << 20;
+    for _ in 0..10 {
+        write_without_three(&mut world, false);
+    }
+    assert_eq!(world.laws.count(), 10);
+    let bytes = |sent: &crate::world::Sent| match &sent.2 {
+        Message::Fetched { batch, .. } => batch.payload.bytes,
+        _ => 0,
+    };
+    let mut most = 0;
+    world.lead(THREE, &ALL);
+    for _ in 0..2000 {
+        sync_all(&mut world);
+        if !world.flying.is_empty() {
+            world.deliver(0);
+        }
+        most = most.max(world.flying.iter().map(bytes).sum());
+    }
+    assert!(world.is_serving(THREE), "it waits for nothing");
+    assert_eq!(world.applied(THREE).len(), 10);
+    most
+}
+
+#[test]
+fn what_is_fetched_comes_in_parts() {
+    let most = fetched_at_once();
+    assert!(most <= timestone_replication::limits::FETCHED_BYTES, "{most} bytes");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn an_answer_without_a_bound_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert!(with(Bug::AnswersFetchWhole, fetched_at_once) >= 30 << 20);
+}
+
 #[test]
 fn a_source_that_dies_is_replaced_by_one_that_answers_late() {
     let mut world = two_have_it();

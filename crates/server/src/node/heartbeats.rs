@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_cluster::limits::MIN_DETECTION;
-use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaStatus, ServerId};
+use timestone_cluster::{Heartbeat, ReplicaClaim, ReplicaLoss, ReplicaStatus, ServerId};
 use timestone_replication::Step;
 use timestone_seda::{Context, ReplyAddress};
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -62,6 +62,7 @@ impl Heartbeats {
             status.shard == shard
                 && status.installed > Epoch::ZERO
                 && status.claim != ReplicaClaim::Leaves
+                && status.loss != ReplicaLoss::Unread
         })
     }
 

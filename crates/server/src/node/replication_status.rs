@@ -1,7 +1,7 @@
 //! What the node tells of replicas: those of its own process, and the controller if that is here.
 
+use timestone_cluster::ReplicaLoss;
 use timestone_replication::Step;
-
 use timestone_types::{Span, Timestamp};
 
 use super::NodeStage;
@@ -53,4 +53,7 @@ fn replica_figures(now: Timestamp, own: &ReplicaGauges, push: &mut impl FnMut(&s
     push(&format!("shard_{shard}_lag_batches"), own.lag().to_string());
     let closed = own.closed_lag(now).map_or_else(|| "none".to_owned(), |lag| Span(lag).to_string());
     push(&format!("shard_{shard}_closed_lag"), closed);
+    if own.loss() == ReplicaLoss::Unread {
+        push(&format!("shard_{shard}_loss"), "unread".to_owned());
+    }
 }

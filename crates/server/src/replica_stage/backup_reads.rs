@@ -65,8 +65,7 @@ impl ReplicaStage {
         let Self { reads_here: here, kept, map, .. } = self;
         here.read_at = Some(ctx.now());
         here.reads.set_map(map.epoch(self.shard).unwrap_or_default(), map.version());
-        let backup = kept.as_mut().filter(|kept| kept.ends_since.is_none());
-        let backup = backup.and_then(|kept| kept.role.as_backup());
+        let backup = kept.as_mut().and_then(Kept::readable_backup);
         let (now, stage) = (ctx.now(), ctx.stage());
         let mut turn = Turn::new(now, stage, ctx.frame_batches(), &mut here.outputs);
         here.reads.frames(&mut turn, backup, frame_batch, |frame, out| refusal.answer(frame, out));
@@ -90,9 +89,9 @@ impl ReplicaStage {
         let (now, stage) = (ctx.now(), ctx.stage());
         let Self { reads_here: here, kept, .. } = self;
         let mut backup = None;
-        if let Some(kept) = kept.as_mut().filter(|kept| kept.ends_since.is_none()) {
+        if let Some(kept) = kept {
             let installed = kept.replica.installed();
-            backup = kept.role.as_backup();
+            backup = kept.readable_backup();
             if let Some(backup) = &mut backup {
                 backup.follow_closed(installed);
             }
@@ -115,7 +114,8 @@ impl ReplicaStage {
 
     /// When it has something to do for reads here.
     pub(super) fn reading_deadline(&self) -> Option<Timestamp> {
-        let is_backup = |kept: &Kept| kept.role.is_backup() && kept.ends_since.is_none();
+        let is_backup =
+            |kept: &Kept| kept.role.is_backup() && kept.ends_since.is_none() && !kept.is_unread;
         let is_backup = self.kept.as_ref().is_some_and(is_backup);
         self.reads_here.asks_at().filter(|_| is_backup)
     }

@@ -45,6 +45,7 @@ impl ReplicaStage {
             primary");
         kept.applies.clear();
         kept.apply_bytes = 0;
+        kept.is_unread = false;
         kept.log.give_up();
         if let Err(error) = self.parts.stores.loss_is_logged(self.shard) {
             tracing::warn!(shard = %self.shard, %error, "a loss that was accepted stays noted: the \

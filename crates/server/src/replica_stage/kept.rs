@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use timestone_cluster::ReplicaLoss;
 use timestone_replication::{Batch, Input, Message, Output, Replica};
+use timestone_shard::Backup;
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::BatchNumber;
 
@@ -39,6 +40,9 @@ pub(crate) struct Kept {
     /// Who takes checkpoints of this primary, and how far the one under way was, as the core knows.
     pub(super) takers: Takers,
     pub(super) checkpoint: Option<(u64, BatchNumber)>,
+    /// Its device has not read all that it has, or has read damage: it leads only while no other
+    /// replica can, and answers no reads as a backup.
+    pub(super) is_unread: bool,
     /// Since when the process ends.
     pub(super) ends_since: Option<Timestamp>,
     /// Of a candidate.
@@ -67,6 +71,7 @@ impl Kept {
             counts_since: (BatchNumber::ZERO, Timestamp::ZERO),
             takers: Takers::default(),
             checkpoint: None,
+            is_unread: false,
             ends_since: None,
             takeover: None,
         }
@@ -79,8 +84,24 @@ impl Kept {
         match replica.void_since().or(never_had_any.then_some(Epoch::ZERO)) {
             Some(since) => ReplicaLoss::VoidSince(since),
             None if replica.remembers() => ReplicaLoss::GivenUp,
+            None if self.is_unread => ReplicaLoss::Unread,
             None => ReplicaLoss::None,
         }
+    }
+
+    /// Notes whether its device has read all that it has; whether it has not is news. Damage stays
+    /// until the store is made anew, or another start.
+    pub(super) fn note_unread(&mut self) -> bool {
+        let is_news = !self.is_unread && self.role.lacks_data();
+        self.is_unread |= is_news;
+        is_news
+    }
+
+    /// The backup that may answer reads. One that lacks what its device has not read would tell an
+    /// older version, or nothing, where others have the right one.
+    pub(super) fn readable_backup(&mut self) -> Option<&mut Backup> {
+        let is_unread = self.is_unread && !timestone_types::is_planted!(ReadsBesideUnreadPages);
+        if self.ends_since.is_some() || is_unread { None } else { self.role.as_backup() }
     }
 
     pub(super) fn step(&mut self, now: Timestamp, input: Input<LogBytes>) {

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_cluster::{ControlState, ServerId, ShardMap};
-use timestone_replication::{Entry, Input, Message, Output, ReplicaId};
+use timestone_replication::{Entry, Input, Message, Output, ReplicaId, Step};
 use timestone_seda::{Context, FrameBatch, NetEvent, ReplyAddress, Stage};
 use timestone_shard::{BackupReads, Input as ShardInput, LogShortage, Output as ShardOutput};
 use timestone_types::{Epoch, ShardId, Timestamp};
@@ -580,8 +580,24 @@ impl ReplicaStage {
         }
     }
 
+    /// Whether it has asked for another epoch, or another primary, and that is not answered yet: it is
+    /// to lead the epoch of which it said so. It says nothing else meanwhile; what it is later, and
+    /// that its server is being stopped, is told again when the master has decided.
+    fn still_wants_to_lead(&self) -> bool {
+        let wish = self.parts.replica_gauges.standing().wish;
+        let is_named = self
+            .map
+            .shard(self.shard)
+            .is_some_and(|entry| entry.primary == self.server && entry.epoch == self.led);
+        let serves = |kept: &Kept| kept.replica.state() == Step::Serving;
+        let is_to_lead = is_named && !self.kept.as_ref().is_some_and(serves);
+        matches!(wish, Wish::NewEpoch | Wish::OtherPrimary)
+            && (is_to_lead || timestone_types::is_planted!(KeepsWish))
+    }
+
     /// Lets the log go of what is not needed, and tells the process how it is.
     fn settle(&mut self, ctx: &mut Context<'_, Event>) {
+        let still_wants = self.still_wants_to_lead();
         let gauges = &self.parts.replica_gauges;
         let Some(kept) = &mut self.kept else { return };
         // A backup looks through all that it keeps.
@@ -599,6 +615,12 @@ impl ReplicaStage {
             }
         }
         kept.note_counted(ctx.now());
+        if kept.note_unread() {
+            tracing::warn!(shard = %self.shard, "the device has not read all that this replica has, \
+                or what it has read is damaged: it answers no reads as a backup, gives no checkpoints, \
+                and is primary only while no other replica can be. Start the server again; if this \
+                stays, have the replica made anew from the others");
+        }
         gauges.set_epochs(kept.replica.promised(), kept.replica.installed());
         gauges.set_loss(kept.loss());
         // A log that writes nothing for so long is as good as lost, until it goes on.
@@ -615,7 +637,7 @@ impl ReplicaStage {
                 (false, true) => Wish::TimeToRebuild,
                 (false, false) => Wish::Nothing,
             });
-        } else if !matches!(gauges.standing().wish, Wish::NewEpoch | Wish::OtherPrimary) {
+        } else if !still_wants {
             let is_ready = self.hands_over && kept.role.has_short_lease(ctx.now());
             gauges.set_wish(match kept.replica.hears_nobody(ctx.now()) {
                 true => Wish::MoreReached,

@@ -94,6 +94,16 @@ impl ReplicaRole {
         matches!(&self.0, Kind::Primary(primary) if primary.has_lost_log)
     }
 
+    /// Whether it lacks something of what its store was given: its device has not read it, or it is
+    /// damaged.
+    pub(super) fn lacks_data(&self) -> bool {
+        match &self.0 {
+            Kind::Backup(backup) => backup.lacks_data(),
+            Kind::Primary(primary) => primary.shard.get().lacks_data(),
+            Kind::Rebuilding(_) | Kind::Failed => false,
+        }
+    }
+
     /// Whether nothing that it is given is kept any more: its log or its device has failed.
     pub(super) fn keeps_nothing(&self) -> bool {
         match &self.0 {

@@ -114,6 +114,40 @@ fn a_primary_that_hands_over_serves_until_another_one_begins() {
     assert_eq!((world.read(5), world.read(6)), (Some(1), Some(2)));
 }
 
+/// What 1 wants of the master that needed another epoch, when 2 leads the next one; and what it wants
+/// that had lost its devices as the primary, when it has taken a checkpoint.
+fn wishes_of_before() -> [Wish; 2] {
+    let mut world = World::new();
+    world.pass(200);
+    world.kill(1, 1);
+    world.start(1);
+    assert_eq!(world.servers[&1].gauges.standing().wish, Wish::NewEpoch, "{:?}", world.state());
+    world.make_primary(2);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(2), "{:?}", world.state());
+    let of_restarted = world.servers[&1].gauges.standing().wish;
+    world.kill(2, 1);
+    world.start_without_devices(2);
+    assert_eq!(world.servers[&2].gauges.standing().wish, Wish::OtherPrimary);
+    world.make_primary(3);
+    world.pass(3000);
+    assert_eq!(world.serving(), Some(3), "{:?}", world.state());
+    assert_eq!(world.servers[&2].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    [of_restarted, world.servers[&2].gauges.standing().wish]
+}
+
+#[test]
+fn a_wish_of_who_was_to_lead_ends_with_that() {
+    assert_eq!(wishes_of_before(), [Wish::Nothing; 2]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_wish_that_never_ends_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::KeepsWish, wishes_of_before)[0], Wish::NewEpoch);
+}
+
 #[test]
 fn a_primary_that_hands_over_no_more_has_long_leases_again() {
     let mut world = World::new();
@@ -233,6 +267,50 @@ fn a_replica_that_has_lost_its_devices_is_made_anew() {
     for number in 1..=9 {
         assert_eq!(world.read(number), Some(number));
     }
+}
+
+/// 3 has lost its devices, and 1 cannot give it a checkpoint: a record on its device is damaged, or its
+/// device has not read a page when it started. Another one leads, and gives it.
+fn rebuilt_beside_damage(is_damaged: bool) {
+    let mut world = World::new();
+    world.pass(200);
+    let of = |number: u64| 0x1122_3344_0000 + number;
+    for number in 1..=3 {
+        let (begin, mut commit) = (world.now, world.now.next());
+        assert!(world.write(of(number), number, begin, &mut commit));
+        world.pass_until_stored(of(number));
+    }
+    let device = world.servers[&1].device.clone();
+    if is_damaged {
+        device.damage(of(2));
+    } else {
+        world.kill(1, 1);
+        device.fail_reads_of(device.pages_with(of(2)));
+        world.start(1);
+        device.fail_reads_of(Vec::new());
+        world.make_primary(1);
+        world.pass(2000);
+        assert_eq!(world.serving(), Some(1), "{:?}", world.state());
+    }
+    world.kill(3, 1);
+    world.start_without_devices(3);
+    world.pass(8000);
+    assert_eq!(world.serving(), Some(1), "it serves while no other one does");
+    let loss = world.servers[&1].gauges.loss();
+    assert_eq!(loss, ReplicaLoss::Unread, "the controller sees it");
+    world.make_primary(2);
+    world.pass(4000);
+    assert_eq!(world.serving(), Some(2), "{:?}", world.state());
+    assert_eq!(world.servers[&3].gauges.step(), Some(Step::Backup), "{:?}", world.state());
+    for number in 1..=3 {
+        assert_eq!(world.read(number), Some(of(number)));
+    }
+}
+
+#[test]
+fn a_primary_that_cannot_give_a_checkpoint_says_so_and_another_one_gives_it() {
+    rebuilt_beside_damage(true);
+    rebuilt_beside_damage(false);
 }
 
 /// 3 loses its devices in one epoch, and 2 in the next one, which has its table at 1 and 2. Then 1

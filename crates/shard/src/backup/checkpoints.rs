@@ -22,9 +22,9 @@ impl Backup {
     ) {
         let through = self.last.max(base);
         let has_anything = through > BatchNumber::ZERO && self.end == End::IsFarOff;
-        if has_anything && self.exports.ask(now, epoch, ask) {
+        let store = self.replay.store();
+        if has_anything && self.exports.ask(now, epoch, ask, store) {
             let what = (epoch, ask.session, through);
-            let store = self.replay.store();
             self.exports.begin_fixed(now, what, batches, store);
         }
     }
@@ -38,6 +38,12 @@ impl Backup {
     #[must_use]
     pub fn checkpoint(&self) -> Option<(u64, BatchNumber)> {
         self.exports.progress()
+    }
+
+    /// As [`crate::Shard::lacks_data`].
+    #[must_use]
+    pub fn lacks_data(&self) -> bool {
+        self.replay.store().unread_pages() > 0 || self.exports.have_met_damage()
     }
 
     /// Goes on with a checkpoint. Called every turn.

@@ -258,8 +258,8 @@ impl Backup {
         self.replay.store().wake_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// The own log needs nothing below this batch any more; the last batch, and the last one with a
-    /// read bound, are always needed.
+    /// The own log needs nothing below this batch any more; the last batch, and those with the highest
+    /// read bound and watermark, are always needed.
     pub fn keep_from(&mut self) -> BatchNumber {
         if timestone_types::is_planted!(CarelessBackup) {
             return self.last.next();

@@ -551,6 +551,51 @@ fn a_promise_that_nobody_decides_does_not_hold_a_log_for_ever() {
     assert!(backup.keep_from() > first, "the last copy is enough");
 }
 
+/// The read bound and the watermark that a restart of a backup finds, where the primary's last bound
+/// was on its way when it recorded again what an old file held; and those that had been in force.
+fn bound_after_restart() -> [(Timestamp, Timestamp); 2] {
+    let others = media();
+    let mut backup = Backup::new(Replay::new(SHARD, store_on(&others)), &[LOG]);
+    let replay = Replay::new(SHARD, store_on(&media()));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let mut taken = 0;
+    for _ in 0..20 {
+        served.report(served.now);
+        served.pass(400);
+    }
+    served.is_held = true;
+    served.report(served.now);
+    served.pass(400);
+    assert!(!served.in_flight.is_empty(), "a bound is on its way");
+    let below = served.logged.last().unwrap().head.batch;
+    served.driver.send(STAGE, Event::LogCopyForward { below }).unwrap();
+    served.turns();
+    served.is_held = false;
+    served.turns();
+    follow(&mut backup, &mut taken, &served);
+    let had = (backup.replay.bound(), backup.replay.watermark());
+    let (kept_from, now) = (backup.keep_from(), served.now);
+    drop(backup);
+    others.kill(1);
+    let replay = replayed(&others, now, &served.logged, kept_from);
+    [(replay.bound(), replay.watermark()), had]
+}
+
+#[test]
+fn a_backup_keeps_the_highest_bound_and_not_the_last() {
+    let [found, had] = bound_after_restart();
+    assert_eq!(found, had);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_backup_that_keeps_the_last_bound_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    let [found, had] = with(Bug::KeepsLastBound, bound_after_restart);
+    assert!(found.0 < had.0 && found.1 < had.1, "{found:?} {had:?}");
+}
+
 /// A backup becomes the shard that has reads for clients under way, while what is promised has to be looked up on
 /// the device.
 fn takes_over_while_it_is_read(seed: u64) {

@@ -15,7 +15,9 @@ use timestone_wal::{BatchHead, BatchNumber};
 
 use super::part::{PartHead, PartItem, PartKind, encode};
 use super::walk::StoreWalk;
-use super::{CheckpointPart, FORGOTTEN_AFTER, MAX_TAPPED_BYTES, PART_BYTES, PartAsk};
+use super::{
+    CheckpointPart, FIRST_PAUSE, FORGOTTEN_AFTER, LAST_PAUSE, MAX_TAPPED_BYTES, PART_BYTES, PartAsk,
+};
 use crate::shard::ShardStore;
 
 /// Batches that leave for the log while a checkpoint is made.
@@ -23,6 +25,8 @@ use crate::shard::ShardStore;
 pub(crate) struct Tap {
     batches: VecDeque<(BatchNumber, Vec<u8>)>,
     bytes: usize,
+    /// The last batch of what was recorded again, and the bytes up to it that are still here.
+    state: (BatchNumber, usize),
 }
 
 impl Tap {
@@ -47,7 +51,26 @@ impl Tap {
     fn take(&mut self, durable: BatchNumber) -> Option<(BatchNumber, Vec<u8>)> {
         let next = self.batches.pop_front_if(|(batch, _)| *batch <= durable)?;
         self.bytes -= next.1.len();
+        if next.0 <= self.state.0 {
+            self.state.1 -= next.1.len();
+        }
         Some(next)
+    }
+
+    /// What is kept was recorded again, up to this batch. That is as much as there is of it, at once,
+    /// and no sign that whoever takes the parts is slow.
+    pub(crate) fn note_state(&mut self, m: BatchNumber) {
+        let up_to = self.batches.iter().filter(|(batch, _)| *batch <= m);
+        self.state = (m, up_to.map(|(_, item)| item.len()).sum());
+    }
+
+    /// Bytes that have left since what is kept was recorded again.
+    fn bytes_behind_state(&self) -> usize {
+        if timestone_types::is_planted!(CountsTappedState) {
+            return self.bytes;
+        }
+        debug_assert!(self.state.1 <= self.bytes, "what was recorded again is among the batches");
+        self.bytes - self.state.1
     }
 
     fn is_ready(&self, durable: BatchNumber) -> bool {
@@ -108,12 +131,25 @@ pub(crate) struct Exports {
     fixed: Option<Tap>,
     /// Parts that are to be sent.
     parts: VecDeque<CheckpointPart>,
+    /// Something is damaged that a checkpoint needs.
+    has_met_damage: bool,
+    /// How often in a row the store could not be read, and until when no other one begins.
+    failures: u32,
+    paused_until: Timestamp,
 }
 
 impl Exports {
     /// A replica asks for a part. Whether a checkpoint is to begin: batches are tapped from here
-    /// on, and [`Exports::begin`] says behind which one.
-    pub(crate) fn ask(&mut self, now: Timestamp, epoch: Epoch, ask: PartAsk) -> bool {
+    /// on, and [`Exports::begin`] says behind which one. None does for a while after the store could
+    /// not be read, nor at all while pages of it are unread: each would cost a copy of the state, and
+    /// whoever takes it would begin anew. It hears nothing, and asks again.
+    pub(crate) fn ask(
+        &mut self,
+        now: Timestamp,
+        epoch: Epoch,
+        ask: PartAsk,
+        store: &ShardStore,
+    ) -> bool {
         self.forget_old(now);
         let PartAsk { session, part: number } = ask;
         self.current.take_if(|export| export.epoch != epoch);
@@ -135,8 +171,20 @@ impl Exports {
             }
             // It waits until the one before is forgotten: its last part may have been lost.
             Some(_) => false,
-            None => true,
+            None => self.may_begin(now, store),
         }
+    }
+
+    fn may_begin(&self, now: Timestamp, store: &ShardStore) -> bool {
+        if timestone_types::is_planted!(ExportsInVain) {
+            return true;
+        }
+        now >= self.paused_until && store.unread_pages() == 0
+    }
+
+    /// Whether a checkpoint needed what is damaged.
+    pub(crate) const fn have_met_damage(&self) -> bool {
+        self.has_met_damage
     }
 
     /// A checkpoint begins behind the batch that has left last.
@@ -233,7 +281,7 @@ impl Exports {
         let Some(export) = &mut self.current else { return ToDo::Nothing };
         let (tap, durable) = match (&mut self.fixed, live) {
             (Some(fixed), _) => (fixed, BatchNumber::MAX),
-            (None, Some((tap, _))) if tap.bytes > MAX_TAPPED_BYTES => {
+            (None, Some((tap, _))) if tap.bytes_behind_state() > MAX_TAPPED_BYTES => {
                 tracing::warn!("a checkpoint is given up: whoever takes it is too slow");
                 self.current = None;
                 return ToDo::Nothing;
@@ -247,9 +295,10 @@ impl Exports {
                 if counts && !is_copying { ToDo::Record(*n) } else { ToDo::Nothing }
             }
             ExportStep::Walking(..) => {
-                if let Err(error) = export.build(now, (tap, durable), store, &mut self.parts) {
-                    tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
-                    self.current = None;
+                match export.build(now, (tap, durable), store, &mut self.parts) {
+                    Ok(()) if export.is_complete => self.failures = 0,
+                    Ok(()) => {}
+                    Err(error) => self.failed(&error),
                 }
                 ToDo::Nothing
             }
@@ -308,8 +357,13 @@ impl Exports {
 
     /// The store cannot read what a checkpoint needs.
     fn failed(&mut self, error: &StoreError) {
-        tracing::error!(%error, "a checkpoint is given up: the store cannot be read");
-        self.current = None;
+        let Some(export) = self.current.take() else { return };
+        self.has_met_damage |= !error.retryable();
+        let pause = (FIRST_PAUSE * 2u32.saturating_pow(self.failures)).min(LAST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        self.paused_until = export.asked_at.saturating_add(pause);
+        tracing::error!(%error, ?pause, "a checkpoint is given up: the store cannot be read. No \
+            other one begins for a while");
     }
 
     /// When to go on, if it can.

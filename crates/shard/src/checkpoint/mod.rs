@@ -94,7 +94,12 @@ pub struct CheckpointPart {
 /// so that there are many of them.
 pub const PART_BYTES: usize = if cfg!(test) { 4 * 1024 } else { 256 * 1024 };
 /// Batches that were written and are in no part yet: when there are more bytes of them, whoever
-/// takes the parts is too slow, and begins anew.
-pub const MAX_TAPPED_BYTES: usize = 64 * 1024 * 1024;
+/// takes the parts is too slow, and begins anew. What is recorded again for the checkpoint does not
+/// count. Tests have less.
+pub const MAX_TAPPED_BYTES: usize = if cfg!(test) { 512 * 1024 } else { 64 * 1024 * 1024 };
 /// A checkpoint that nobody asks for is forgotten after this time.
 pub const FORGOTTEN_AFTER: core::time::Duration = core::time::Duration::from_secs(10);
+/// When the store could not be read for a checkpoint, no other one begins for as long; twice as long
+/// after each further time, up to the last.
+const FIRST_PAUSE: core::time::Duration = core::time::Duration::from_secs(10);
+const LAST_PAUSE: core::time::Duration = core::time::Duration::from_secs(640);

@@ -17,6 +17,9 @@ use super::PART_BYTES;
 use super::part::PartItem;
 use crate::shard::ShardStore;
 
+#[cfg(test)]
+mod tests;
+
 /// Keys that are read at once.
 const MAX_AT_ONCE: usize = 16;
 /// A value of this length lets one key be read at a time for a while.
@@ -302,6 +305,13 @@ impl StoreWalk {
                 self.absent(version, &key);
                 self.reads[at].key = key;
                 below(version, watermark)
+            }
+            // The watermark has passed what was found last while the page was read: nobody may read
+            // what is older, as in `ask`.
+            ReadOutcome::Failed(StoreError::TooOld { .. })
+                if !timestone_types::is_planted!(FailsPassedWalk) =>
+            {
+                Next::Done
             }
             ReadOutcome::Failed(error) if error.retryable() => Next::Later,
             ReadOutcome::Failed(error) => return Err(error),

@@ -180,11 +180,10 @@ impl Replay {
     }
 
     /// The lowest batch with a promise, an outcome or a read bound that is needed. Of a promise the
-    /// last copy is enough: a backup takes what it has durably. The last read bound tells of the
-    /// watermark.
+    /// last copy is enough: a backup takes what it has durably.
     pub(crate) fn lowest_needed(&self) -> Option<BatchNumber> {
         let promised = self.promised.values().map(|promised| promised.needed).min();
-        [promised, self.decided.lowest(), self.last_bound].into_iter().flatten().min()
+        [promised, self.decided.lowest(), self.bounds.lowest()].into_iter().flatten().min()
     }
 
     /// Nothing was served at or above this.

@@ -11,6 +11,7 @@
 //! no log tells. Source: DTranx §4.4, MILANA §4.5.
 
 mod begin;
+mod bounds;
 mod going_on;
 mod outcomes;
 mod past;
@@ -36,6 +37,7 @@ use crate::error::ShardError;
 use crate::log_records::order::{RecordOrder, RecordPlace};
 use crate::write_sets::payload::{Payload, Payloads};
 pub use begin::Recovering;
+use bounds::Bounds;
 use outcomes::Outcomes;
 pub use past::{Past, Served};
 
@@ -56,8 +58,8 @@ pub struct Replay {
     /// The store's own one, as its last checkpoint has it.
     store_watermark: Timestamp,
     lowest: Option<BatchNumber>,
-    /// The last batch with a read bound: it alone tells of the watermark.
-    last_bound: Option<BatchNumber>,
+    /// Which batches tell of the read bound and the watermark.
+    bounds: Bounds,
     order: RecordOrder,
     /// The lowest timestamp of all writes in the logs.
     oldest_write: Timestamp,
@@ -128,7 +130,7 @@ impl Replay {
             watermark,
             store_watermark: watermark,
             lowest: None,
-            last_bound: None,
+            bounds: Bounds::default(),
             order: RecordOrder::default(),
             oldest_write: Timestamp::MAX,
             oldest_of_batch: Timestamp::MAX,
@@ -260,7 +262,7 @@ impl Replay {
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
-                self.last_bound = self.last_bound.max(Some(batch));
+                self.bounds.take(batch, bound, watermark);
                 // It is durable, so it is in force. What was pruned below it is not written again.
                 self.store.advance_watermark(watermark);
             }

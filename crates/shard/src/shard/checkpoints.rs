@@ -20,7 +20,7 @@ impl Shard {
             return;
         }
         let epoch = self.log_records.epoch();
-        if self.exports.ask(ctx.now(), epoch, ask) {
+        if self.exports.ask(ctx.now(), epoch, ask, &*self.store) {
             self.close_batch(ctx, 0);
             let n = self.log_records.open_tap();
             self.exports.begin(ctx.now(), epoch, ask.session, n);
@@ -41,7 +41,7 @@ impl Shard {
         }
         let epoch = self.log_records.epoch();
         let has_anything = through > BatchNumber::ZERO && !self.is_closing();
-        if has_anything && self.exports.ask(now, epoch, ask) {
+        if has_anything && self.exports.ask(now, epoch, ask, &*self.store) {
             let what = (epoch, ask.session, through);
             self.exports.begin_fixed(now, what, batches, &*self.store);
         }
@@ -65,6 +65,13 @@ impl Shard {
         self.exports.progress()
     }
 
+    /// Whether something of what the store was given is missing in it: pages were not read when it was
+    /// opened, or a checkpoint has met damage.
+    #[must_use]
+    pub fn lacks_data(&self) -> bool {
+        self.store.unread_pages() > 0 || self.exports.have_met_damage()
+    }
+
     /// Goes on with a checkpoint. Called every turn.
     pub(super) fn export(&mut self, ctx: &mut Turn<'_>) {
         self.exports.forget_old(ctx.now());
@@ -82,6 +89,9 @@ impl Shard {
                 self.copy_forward(ctx, n.next());
             }
             let m = self.log_records.copied_in().unwrap_or(n);
+            if let Some((tap, _)) = self.log_records.tapped() {
+                tap.note_state(m);
+            }
             self.exports.recorded(ctx.now(), m, &*self.store);
         }
     }

@@ -9,13 +9,15 @@ use crate::failure::Failure;
 use crate::output::{table, write_line};
 
 /// What each server tells of its replica: the name after the shard's, and the one that is shown.
-const FIGURES: [(&str, &str); 5] = [
+const FIGURES: [(&str, &str); 6] = [
     ("step", "step"),
     ("promised_epoch", "promised"),
     ("installed_epoch", "installed"),
     (COUNTED, "counted"),
     // How old what clients may read at it as a backup is; only while they do.
     ("closed_lag", "closed_lag"),
+    // What it lacks of what it had; only where its device has not read all of that.
+    ("loss", "loss"),
 ];
 
 /// The last batch of which a replica knows that it counts.

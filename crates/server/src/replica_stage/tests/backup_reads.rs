@@ -86,6 +86,42 @@ fn a_backup_that_is_read_answers_snapshots_that_its_primary_has_closed() {
     assert!(answered >= 3 && refused >= 2, "{answered} {refused}");
 }
 
+/// What a backup tells of a key whose younger version its device has not read when it started, which
+/// its log does not have any more; and how the replica is.
+fn read_beside_unread_pages() -> (Told, ReplicaLoss) {
+    let mut world = World::new();
+    world.pass(200);
+    let (first, second) = (0x1122_3344_5566, 0x2233_4455_6677);
+    world.put(first, 7);
+    world.pass_until_stored(first);
+    let written = world.put(second, 7);
+    world.pass_until_stored(second);
+    world.kill(2, 1);
+    let device = world.servers[&2].device.clone();
+    device.fail_reads_of(device.pages_with(second));
+    world.start(2);
+    device.fail_reads_of(Vec::new());
+    world.keep_reading(2, 600);
+    assert_eq!(world.servers[&2].gauges.step(), Some(Step::Backup), "it acknowledges");
+    let told = world.read_at(2, 7, written);
+    world.keep_reading(3, 600);
+    assert_eq!(world.read_at(3, 7, written), Told::Value(Some(second)), "of 3 everything was read");
+    (told, world.servers[&2].gauges.loss())
+}
+
+#[test]
+fn a_backup_whose_device_has_not_read_everything_answers_nothing() {
+    assert_eq!(read_beside_unread_pages(), (Told::Refused, ReplicaLoss::Unread));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_backup_that_answers_beside_unread_pages_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let (told, _) = with(Bug::ReadsBesideUnreadPages, read_beside_unread_pages);
+    assert_eq!(told, Told::Value(Some(0x1122_3344_5566)), "an older version");
+}
+
 /// A backup is cut off from its primary while a key is written; what it tells of it at a snapshot that
 /// the primary has closed with that write.
 fn a_backup_is_cut_off() -> [Told; 2] {

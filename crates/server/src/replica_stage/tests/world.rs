@@ -10,7 +10,7 @@ use timestone_cluster::{
     Address, DirectoryId, MapVersion, NormalConfiguration, ReplicationFactor, Run, ServerAddresses,
     ServerInfo, ShardEntry, SlotRange, Term,
 };
-use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_flash::{MemoryConfig, MemoryMedia, PageId};
 use timestone_gateway::DirectShard;
 use timestone_replication::limits::Retention;
 use timestone_replication::{Step, Void};
@@ -45,6 +45,8 @@ pub(super) const ASKER: StageId = StageId::new(7);
 pub(super) const CLIENT: ClientId = ClientId::new(3);
 pub(super) const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 pub(super) const SERVERS: u32 = 3;
+/// Pages of a device that are looked at.
+const PAGES: u32 = 1 << 14;
 
 pub(super) fn address(server: u32) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 7000 + server as u16))
@@ -74,6 +76,39 @@ impl Device {
     pub(super) fn store(&self) -> Box<dyn Store + Send> {
         let config = MftlConfig { cache_bytes: 0, ..MftlConfig::default() };
         Box::new(Mftl::open(Box::new(self.0.lock().unwrap().open()), config).unwrap().0)
+    }
+}
+
+impl Device {
+    /// The pages that hold this value.
+    pub(super) fn pages_with(&self, number: u64) -> Vec<PageId> {
+        let (medium, value) = (self.0.lock().unwrap(), number.to_be_bytes());
+        let holds = |page: &PageId| {
+            let bytes = medium.page(*page).unwrap_or_default();
+            bytes.windows(value.len()).any(|one| one == value)
+        };
+        (0..PAGES).map(PageId).filter(holds).collect()
+    }
+
+    /// Reads of these pages fail, or none does any more.
+    pub(super) fn fail_reads_of(&self, pages: Vec<PageId>) {
+        let medium = self.0.lock().unwrap();
+        if pages.is_empty() {
+            return medium.clear_faults();
+        }
+        medium.fail_reads_of(pages);
+    }
+
+    /// Damages the record of this value.
+    pub(super) fn damage(&self, number: u64) {
+        let pages = self.pages_with(number);
+        assert!(!pages.is_empty(), "it is on the device");
+        let (medium, value) = (self.0.lock().unwrap(), number.to_be_bytes());
+        for page in pages {
+            let bytes = medium.page(page).unwrap();
+            let at = bytes.windows(value.len()).position(|one| one == value).unwrap();
+            assert!(medium.flip_bit(page, at * 8));
+        }
     }
 }
 
@@ -342,6 +377,34 @@ impl World {
             }
             self.turns();
         }
+    }
+
+    /// Until no log has this value any more, and each server's device does.
+    pub(super) fn pass_until_stored(&mut self, number: u64) {
+        let value = number.to_be_bytes();
+        let is_logged = |append: &LogAppend| append.bytes.windows(8).any(|one| one == value);
+        for _ in 0..200 {
+            let is_stored = self.servers.values().all(|server| {
+                !server.durable.iter().any(is_logged)
+                    && !server.device.pages_with(number).is_empty()
+            });
+            if is_stored {
+                return;
+            }
+            // Each log wants to empty its files.
+            for id in 1..=SERVERS {
+                let last = self.servers[&id].durable.last().map(|append| append.head.batch);
+                let below = last.unwrap_or_default();
+                self.send(id, Event::LogCopyForward { below });
+            }
+            self.pass(200);
+        }
+        let kept = self.servers.values().map(|server| {
+            let last = server.durable.last().map(|append| append.head.batch);
+            let first = server.durable.iter().find(|append| is_logged(append));
+            (first.map(|append| append.head.batch), last, server.device.pages_with(number).len())
+        });
+        panic!("the logs keep value {number}: {:?}", kept.collect::<Vec<_>>());
     }
 
     /// Everybody's turns, until nothing is on its way.

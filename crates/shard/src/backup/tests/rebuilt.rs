@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use timestone_flash::PageId;
 use timestone_wire::Condition;
 
 use super::*;
@@ -362,6 +363,114 @@ fn a_checkpoint_is_begun_anew_at_another_primary() {
     let gone = ask(&mut second, 1).expect("an answer");
     rebuild.part(first.now, gone).unwrap();
     assert_eq!(rebuild.step(), RebuildStep::Anew);
+}
+
+impl Served {
+    /// Promises a large value, of a transaction over two shards.
+    fn promise_large(&mut self, sequence: u64, bytes: usize) {
+        let txn = TxnId::new(CLIENT, Sequence::new(sequence));
+        let (begin, participants) = (self.now, &[SHARD, FAR_SHARD]);
+        let mut commit = begin.next();
+        let value = vec![sequence as u8; bytes];
+        for _ in 0..3 {
+            let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants };
+            let answer = self.ask(|envelope, out| {
+                let mut writer = PrepareWriter::begin(envelope, &head, out);
+                let (kind, expires_at) = (WriteKind::Put, Expiry::NEVER);
+                let (key, value) = (&sequence.to_be_bytes()[..], &value[..]);
+                writer.write(&WriteEntry { keyspace: KEYSPACE, kind, expires_at, key, value });
+                writer.finish();
+            });
+            let answer = answer.expect("an answer");
+            let frame = Frame::parse(&answer).unwrap();
+            match Vote::decode(&frame).unwrap().verdict {
+                Verdict::Yes => return,
+                Verdict::Later(at) => commit = at,
+                Verdict::No(reason) => panic!("{reason:?}"),
+            }
+        }
+        panic!("a promise is never made");
+    }
+}
+
+/// Whether a primary gives a checkpoint with more undecided promises than may be tapped.
+fn large_state_is_given() -> bool {
+    let replay = Replay::new(SHARD, store_on(&media()));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let promised = crate::checkpoint::MAX_TAPPED_BYTES + 128 * 1024;
+    for sequence in 1..=(promised / (16 * 1024)) as u64 {
+        served.promise_large(sequence, 16 * 1024);
+    }
+    let mut taker = Taker::new(&media());
+    let mut dice = Seed(1).dice();
+    for _ in 0..2_000 {
+        let is_given_up =
+            taker.rebuild.as_ref().is_some_and(|rebuild| rebuild.step() == RebuildStep::Anew);
+        if is_given_up {
+            return false;
+        }
+        if taker.backup.is_some() {
+            return true;
+        }
+        taker.go_on(&mut dice, &mut served, &[]);
+    }
+    false
+}
+
+#[test]
+fn a_checkpoint_with_more_state_than_may_be_tapped_comes_to_its_end() {
+    assert!(large_state_is_given());
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_checkpoint_that_is_given_up_for_its_state_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert!(!with(Bug::CountsTappedState, large_state_is_given));
+}
+
+/// How often a primary records its state again for a checkpoint that needs what is damaged, while it
+/// is asked for one every second of half a minute.
+fn begun_beside_damage() -> usize {
+    let media = media();
+    let replay = Replay::new(SHARD, store_on(&media));
+    let mut served = Served::new(replay.finish(recovering(START)), START);
+    let (mut dice, mut known) = (Seed(1).dice(), Known::default());
+    for sequence in 1..100 {
+        served.write_large(&mut dice, sequence);
+    }
+    known.sequence = 100;
+    let asked = Asked { key: 1, ..known.wish(&mut dice, served.now) };
+    assert!(served.promise(&asked).is_some(), "there is state");
+    (0..20).for_each(|_| served.pass(400));
+    for page in (0..1 << 14).map(PageId) {
+        media.flip_bit(page, 2_000 * 8);
+    }
+    let before = served.logged.len();
+    for _ in 0..30 {
+        assert_eq!(ask(&mut served, 0), None, "no part is whole");
+        served.pass(1_000);
+    }
+    let is_state = |append: &&LogAppend| {
+        BatchRecords::new(&append.bytes).any(|record| {
+            matches!(LogRecord::decode(record.unwrap()), Ok(LogRecord::Prepare { .. }))
+        })
+    };
+    served.logged[before..].iter().filter(is_state).count()
+}
+
+#[test]
+fn a_checkpoint_that_needs_what_is_damaged_is_begun_ever_more_seldom() {
+    let begun = begun_beside_damage();
+    assert!((1..=3).contains(&begun), "{begun} times");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_primary_that_begins_checkpoints_in_vain_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let begun = with(Bug::ExportsInVain, begun_beside_damage);
+    assert!(begun > 10, "{begun} times");
 }
 
 #[test]
