@@ -111,7 +111,9 @@ fn collection_keeps_what_a_reader_at_the_watermark_needs() {
         Assessment::Dead,
         "what it was moved from was counted"
     );
-    (0..2).for_each(|_| drop(index.erased(id(1))));
+    for _ in 0..2 {
+        index.erased(id(1));
+    }
     assert_eq!(index.assess(id(2), at(20), 20, watermark, false), Assessment::Untracked);
 }
 
@@ -157,7 +159,9 @@ fn a_dead_record_that_collection_meets_takes_all_below_the_watermark_with_it() {
         index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
     assert_eq!(left, [100, 90, 80, 70, 60, 50]);
     assert_eq!(index.dead(), 4);
-    (0..4).for_each(|_| drop(index.erased(id(1))));
+    for _ in 0..4 {
+        index.erased(id(1));
+    }
     assert_eq!(index.dead(), 0);
     assert_eq!(index.chain(id(1)).count(), 6);
 }
