@@ -244,6 +244,9 @@ pub enum Bug {
     ForgetsUnerased,
     /// Several blocks are emptied at once although what is free may be too little to finish them all.
     EmptiesTooMany,
+    /// What is known to be wanted of the log's tail is moved by itself although its bucket may have records in a block that was
+    /// set aside: nothing leads to those any more.
+    MovesBesideAside,
     /// A tombstone counts as dead in its block although it hides something: collection moves such blocks again and
     /// again, and wins nothing.
     TombstonesCountAsDead,

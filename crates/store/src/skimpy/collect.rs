@@ -383,6 +383,7 @@ impl TailCollector {
         if !victim.is_read(core.kit.volume.blocks.get(victim.block).readable) {
             return;
         }
+        victim.ask_beside(&self.aside);
         let before = core.kit.volume.writer.ordinal(StreamId::Hot);
         while let Some((bucket, mut records)) = victim.moving.pop_first() {
             if victim.buckets.contains(&bucket) {
@@ -391,10 +392,8 @@ impl TailCollector {
             records.retain(|one| one.fate(core) != TailFate::Dead);
             let lengths = || records.iter().map(|one| one.bytes() + layout::SLOT_BYTES);
             // What could not be read may be wanted, and what lies behind it.
-            // Of a run there may be more in a block that was set aside, to which the copy does not lead.
             let asks = victim.damaged
                 || records.iter().any(|one| one.fate(core) == TailFate::Asks)
-                || (self.aside.may_have(bucket) && records.iter().any(|one| one.leads_on(core)))
                 || self.jobs.contains_key(&bucket)
                 || !core.buckets.older(bucket).is_empty()
                 || !rewrite::has_room_at_all(lengths(), core);

@@ -54,13 +54,6 @@ impl TailRecord {
         self.bytes.len()
     }
 
-    /// Whether it leads to an older version of its key that somebody may want.
-    pub(super) fn leads_on(&self, core: &FrugalContents) -> bool {
-        let record = self.record();
-        let leads = record.links.is_some_and(|links| links.loose_prior);
-        leads && record.version.timestamp > core.spaces.marks.collection()
-    }
-
     /// What becomes of it by now.
     pub(super) fn fate(&self, core: &FrugalContents) -> TailFate {
         of_name(&self.record(), self.name, self.page, core)

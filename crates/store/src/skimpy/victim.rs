@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::{BlockId, PAGE_BYTES};
-use timestone_types::{KeyspaceId, Timestamp};
+use timestone_types::{KeyspaceId, Timestamp, is_planted};
 
 use super::ahead::NextBlock;
 use super::contents::FrugalContents;
@@ -55,6 +55,8 @@ pub(super) struct TailVictim {
     pub(super) budget: u64,
     /// Something in it, or in a chain that leads there, is damaged: the block is kept.
     pub(super) damaged: bool,
+    /// What may be in a block that was set aside was asked for.
+    asked_beside: bool,
 }
 
 /// Reads the next pages of a block that is emptied or looked at. Whether there are any.
@@ -113,6 +115,7 @@ impl TailVictim {
             own: 0,
             budget,
             damaged: false,
+            asked_beside: false,
         }
     }
 
@@ -211,6 +214,15 @@ impl TailVictim {
                 self.moving.remove(&bucket);
                 self.buckets.insert(bucket);
             }
+        }
+    }
+
+    /// What may have records in a block that was set aside is gathered, all of it: the tail has not the ends of its
+    /// chain, so whatever goes with the tail may be what leads there.
+    pub(super) fn ask_beside(&mut self, aside: &SetAside) {
+        if !core::mem::replace(&mut self.asked_beside, true) && !is_planted!(MovesBesideAside) {
+            let beside = self.all_buckets.iter().filter(|&&bucket| aside.may_have(bucket));
+            self.buckets.extend(beside);
         }
     }
 

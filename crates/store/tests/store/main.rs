@@ -31,6 +31,7 @@ mod stores;
 mod sweep;
 mod unlogged;
 mod unread;
+mod unread_lives;
 mod waiting;
 mod walks;
 mod zoned;

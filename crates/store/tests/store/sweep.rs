@@ -54,6 +54,8 @@ pub(crate) struct Shard<S = Mftl> {
     time: u64,
     /// Nearly all of what it writes is larger than a page, and much of it expires.
     pub(crate) mostly_large: bool,
+    /// There may be no room where pages cannot be read: then it writes no more.
+    pub(crate) may_fill: bool,
 }
 
 fn value(key: u64, time: u64, size: usize) -> Vec<u8> {
@@ -84,6 +86,7 @@ impl<S> Default for Shard<S> {
             batch: 0,
             time: 0,
             mostly_large: false,
+            may_fill: false,
         }
     }
 }
@@ -96,6 +99,11 @@ impl Shard<Mftl> {
 }
 
 impl<S: Survives> Shard<S> {
+    /// One that writes there.
+    pub(crate) fn within(space: KeyspaceId) -> Self {
+        Self { space, ..Self::default() }
+    }
+
     /// Puts once, waiting while the store is busy; `false` when the power went.
     fn apply(
         &self,
@@ -106,7 +114,7 @@ impl<S: Survives> Shard<S> {
         what: Written,
     ) -> bool {
         let name = self.name(key);
-        for _ in 0..20_000 {
+        for _ in 0..if self.may_fill { 2_000 } else { 20_000 } {
             let place = driver.key(self.space, &name);
             let done = match what {
                 Some((size, expires)) => driver.store.put(
@@ -121,13 +129,17 @@ impl<S: Survives> Shard<S> {
                 Ok(()) => return true,
                 Err(StoreError::Busy) if off(media) => return false,
                 Err(StoreError::Busy) => driver.pump(),
+                Err(StoreError::DeviceFull { .. }) if self.may_fill => return false,
                 Err(error) => panic!("refused: {error}"),
             }
+        }
+        if self.may_fill {
+            return false;
         }
         panic!("busy for ever: {:?}", driver.store.figures());
     }
 
-    fn note_stable(&mut self, driver: &Driver<S>) {
+    pub(crate) fn note_stable(&mut self, driver: &Driver<S>) {
         self.stable = self.stable.max(driver.store.stable_batch());
     }
 
@@ -150,6 +162,21 @@ impl<S: Survives> Shard<S> {
         seed: u64,
     ) -> FigureValues {
         let Some(mut driver) = self.open(media, config) else { return FigureValues::default() };
+        self.live_in(&mut driver, media, steps, seed);
+        // What the store says after the power went must not be more than what is true.
+        driver.pumps(12);
+        self.note_stable(&driver);
+        driver.store.figures()
+    }
+
+    /// The same, in a store that is open.
+    pub(crate) fn live_in(
+        &mut self,
+        driver: &mut Driver<S>,
+        media: &MemoryMedia,
+        steps: u64,
+        seed: u64,
+    ) {
         let mut dice = Dice(seed);
         for step in 0..steps {
             self.time += 2;
@@ -177,7 +204,11 @@ impl<S: Survives> Shard<S> {
             let logged = Logged { batch: self.batch, key, time: self.time, what };
             self.written.insert((key, self.time), (self.batch, what));
             self.log.push(logged);
-            if !self.apply(&mut driver, media, key, self.time, what) {
+            if !self.apply(driver, media, key, self.time, what) {
+                if !off(media) {
+                    self.written.remove(&(key, self.time));
+                    self.log.pop();
+                }
                 break;
             }
             match step % 40 {
@@ -186,21 +217,17 @@ impl<S: Survives> Shard<S> {
                 _ => {}
             }
             driver.pumps(if step % 40 == 31 { 150 } else { 1 + (step % 3) as usize });
-            self.note_stable(&driver);
+            self.note_stable(driver);
             if step % 4 == 0 {
-                self.settle(&mut driver);
+                self.settle(driver);
             }
             if off(media) {
                 break;
             }
         }
-        // What the store says after the power went must not be more than what is true.
-        driver.pumps(12);
-        self.note_stable(&driver);
-        driver.store.figures()
     }
 
-    fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<S>> {
+    pub(crate) fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<S>> {
         match S::open_on(media, config, self.layered) {
             Ok((mut driver, _)) => {
                 driver.space = self.space;
@@ -239,7 +266,7 @@ impl<S: Survives> Shard<S> {
     }
 
     /// What a read may find when only batches up to `stable` are certain.
-    fn check(&self, driver: &mut Driver<S>, stable: u64, what: &str) {
+    pub(crate) fn check(&self, driver: &mut Driver<S>, stable: u64, what: &str) {
         if self.space.is_ordered() {
             self.check_range(driver, self.watermark, what);
             self.check_range(driver, self.time + 5, what);
@@ -310,7 +337,7 @@ impl<S: Survives> Shard<S> {
     /// Puts again what the log holds, as after a crash, and compares everything.
     pub(crate) fn replay_and_check(&mut self, media: &MemoryMedia, config: MftlConfig, what: &str) {
         let Some(mut driver) = self.open(media, config) else { return };
-        self.check(&mut driver, self.stable, what);
+        self.check_stable(&mut driver, what);
         self.replay(&mut driver, media);
         self.check(&mut driver, u64::MAX, what);
         let nanos = self.time + 5;
@@ -324,7 +351,7 @@ impl<S: Survives> Shard<S> {
         assert_eq!(driver.count(self.space, nanos), present.len() as u64, "{what}");
     }
 
-    fn replay(&mut self, driver: &mut Driver<S>, media: &MemoryMedia) {
+    fn replay(&mut self, driver: &mut Driver<S>, media: &MemoryMedia) -> bool {
         self.batch += 1;
         driver.store.begin_batch(self.batch);
         if let Some((batch, time)) = self.fence
@@ -335,7 +362,43 @@ impl<S: Survives> Shard<S> {
         }
         for logged in &self.log {
             if !self.apply(driver, media, logged.key, logged.time, logged.what) {
-                return;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Puts again what the log holds, which belongs to one batch from then on; `false` when the power went, or there
+    /// was no room: nothing counts as stable then.
+    pub(crate) fn repeat(&mut self, driver: &mut Driver<S>, media: &MemoryMedia) -> bool {
+        let is_through = self.replay(driver, media);
+        let batch = self.batch;
+        if !is_through || off(media) {
+            return false;
+        }
+        for logged in &mut self.log {
+            logged.batch = batch;
+            self.written.insert((logged.key, logged.time), (batch, logged.what));
+        }
+        if let Some(fence) = self.fence.as_mut().filter(|fence| fence.0 > self.stable) {
+            fence.0 = batch;
+        }
+        true
+    }
+
+    /// Everything stable is there.
+    pub(crate) fn check_stable(&self, driver: &mut Driver<S>, what: &str) {
+        self.check(driver, self.stable, what);
+    }
+
+    /// Nothing is read that was never written, whatever is missing; what cannot be read says so.
+    pub(crate) fn check_nothing_is_made_up(&self, driver: &mut Driver<S>, what: &str) {
+        for key in 0..KEYS {
+            let nanos = self.time + 5;
+            match driver.try_get_in(self.space, &self.name(key), nanos) {
+                Ok(got) => assert!(self.allows(key, nanos, 0, &got), "{what}: key {key}: {got:?}"),
+                Err(StoreError::Corrupt { .. } | StoreError::Flash(_)) => {}
+                Err(error) => panic!("{what}: key {key}: {error}"),
             }
         }
     }
@@ -344,21 +407,10 @@ impl<S: Survives> Shard<S> {
     /// interrupts.
     pub(crate) fn recover(&mut self, media: &MemoryMedia, config: MftlConfig) {
         let Some(mut driver) = self.open(media, config) else { return };
-        self.replay(&mut driver, media);
-        let batch = self.batch;
-        if off(media) {
+        if !self.repeat(&mut driver, media) {
             return;
         }
-        for logged in &mut self.log {
-            logged.batch = batch;
-        }
-        for logged in &self.log {
-            self.written.insert((logged.key, logged.time), (batch, logged.what));
-        }
-        if let Some(fence) = self.fence.as_mut().filter(|fence| fence.0 > self.stable) {
-            fence.0 = batch;
-        }
-        driver.store.begin_batch(batch + 1);
+        driver.store.begin_batch(self.batch + 1);
         driver.store.sync_soon();
         for _ in 0..15 {
             driver.pump();
@@ -435,7 +487,7 @@ fn sweep_a_power_cut_at_every_operation_of_a_store_in_order() {
 }
 
 fn sweep_cuts(media: &MemoryMedia, space: KeyspaceId) {
-    let shard = Shard::<Mftl> { space, ..Shard::default() };
+    let shard = Shard::<Mftl>::within(space);
     let plan = if full() {
         Plan {
             sector: SECTOR,
@@ -475,7 +527,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery_of_a_store_in_ord
 }
 
 fn sweep_second_cuts(media: &MemoryMedia, space: KeyspaceId) {
-    let shard = Shard::<Mftl> { space, ..Shard::default() };
+    let shard = Shard::<Mftl>::within(space);
     let (first, second, steps) = if full() {
         let first = Plan {
             sector: PAGE_BYTES / 2,

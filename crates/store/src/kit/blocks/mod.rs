@@ -124,8 +124,8 @@ pub(crate) struct Blocks {
     unread: BTreeSet<u32>,
     /// Blocks that are quarantined.
     quarantined: u32,
-    /// Blocks that are being emptied: they take room before they give any.
-    victims: u32,
+    /// Blocks that are being emptied of records, as collection said last: they take room before they give any.
+    emptying: u32,
     /// Blocks that the largest value takes.
     largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
@@ -145,7 +145,7 @@ impl Blocks {
             holes: BTreeSet::new(),
             unread: BTreeSet::new(),
             quarantined: 0,
-            victims: 0,
+            emptying: 0,
             largest: 0,
             clock: 1,
             rests_next: None,
@@ -289,16 +289,22 @@ impl Blocks {
         self.count() / (2 * crate::limits::RESERVE_DIVISOR) + LEAST_RESERVE + self.largest
     }
 
-    /// Free blocks that deletes and fences must leave alone: each of several blocks that are being emptied may need
-    /// one, and two streams one each. (One alone never needs more than two.)
-    pub(crate) fn least_reserve(&self) -> u32 {
-        if self.victims > 1 && !is_planted!(EmptiesTooMany) { self.victims + 2 } else { 2 }
+    /// So many blocks are being emptied of records.
+    pub(crate) fn note_emptying(&mut self, blocks: u32) {
+        self.emptying = blocks;
     }
 
-    /// Whether one more block may be emptied: all of them can be finished with what is free, however much of them
-    /// is alive after all.
-    pub(crate) fn may_empty_another(&self) -> bool {
-        self.victims == 0 || self.free_count() > self.victims + 2 || is_planted!(EmptiesTooMany)
+    /// Free blocks that deletes and fences must leave alone: each of several blocks that are being emptied may need
+    /// one, and two streams one each. (The records of one alone never need more than two.) Never more than puts leave.
+    pub(crate) fn least_reserve(&self) -> u32 {
+        let several = self.emptying > 1 && !is_planted!(EmptiesTooMany);
+        if several { (self.emptying + 2).min(self.reserve()) } else { 2 }
+    }
+
+    /// Whether one more block may be emptied beside so many: the records of all of them fit what is free, however much
+    /// of them is alive after all.
+    pub(crate) fn may_empty_another(&self, emptying: u32) -> bool {
+        emptying == 0 || self.free_count() > emptying + 2 || is_planted!(EmptiesTooMany)
     }
 
     /// Pages begun since opening.
@@ -407,7 +413,6 @@ impl Blocks {
         let entry = self.get_mut(block);
         assert_eq!(entry.state, BlockState::Sealed, "only a sealed block is collected");
         entry.state = BlockState::Victim;
-        self.victims += 1;
     }
 
     /// Collection leaves a block as it is: there is no room for what it holds.
@@ -415,7 +420,6 @@ impl Blocks {
         let entry = self.get_mut(block);
         assert_eq!(entry.state, BlockState::Victim, "it was chosen before");
         entry.state = BlockState::Sealed;
-        self.victims -= 1;
     }
 
     /// A block is left alone from now on: a victim with damaged pages or a failed program, a block
@@ -428,11 +432,9 @@ impl Blocks {
             "a block that is {:?} is not quarantined",
             entry.state
         );
-        let was_victim = entry.state == BlockState::Victim;
         entry.state = BlockState::Quarantined;
         entry.pages = entry.readable;
         self.quarantined += 1;
-        self.victims -= u32::from(was_victim);
         self.assert_sound();
     }
 
@@ -476,9 +478,7 @@ impl Blocks {
             "a block that is {:?} is not erased",
             entry.state
         );
-        let was_victim = entry.state == BlockState::Victim;
         entry.state = BlockState::Erasing;
-        self.victims -= u32::from(was_victim);
         self.busy.ask_erase(block);
     }
 
@@ -594,34 +594,25 @@ pub(super) mod tests {
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
     }
 
-    /// Six blocks are free; of three that are full, some are being emptied.
-    fn emptying(victims: usize) -> Blocks {
-        let geometry = Geometry { pages_per_block: 4, blocks: 9, max_blocks: 9 };
-        let mut blocks = Blocks::new(geometry);
-        (0..9).for_each(|number| blocks.add_free(Generation(number)));
-        let full: Vec<_> = (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free")).collect();
-        for (at, &block) in full.iter().enumerate() {
-            blocks.seal(block);
-            if at < victims {
-                blocks.begin_victim(block);
-            }
-        }
-        blocks
-    }
-
     fn what_is_begun_can_be_finished() {
-        assert_eq!(emptying(0).least_reserve(), 2);
-        assert_eq!(emptying(1).least_reserve(), 2, "one block fits two");
-        let mut blocks = emptying(3);
+        let geometry = Geometry { pages_per_block: 4, blocks: 100, max_blocks: 100 };
+        let mut blocks = Blocks::new(geometry);
+        (0..100).for_each(|number| blocks.add_free(Generation(number)));
+        assert_eq!((blocks.least_reserve(), blocks.reserve()), (2, 8));
+        blocks.note_emptying(1);
+        assert_eq!(blocks.least_reserve(), 2, "one block fits two");
+        blocks.note_emptying(3);
         assert_eq!(blocks.least_reserve(), 5, "a block each, and two streams");
-        assert!(blocks.may_empty_another(), "six are free");
+        blocks.note_emptying(30);
+        assert_eq!(blocks.least_reserve(), 8, "as many as puts leave");
+        while blocks.free_count() > 6 {
+            blocks.take(StreamId::Hot, 0).expect("free");
+        }
+        assert!(blocks.may_empty_another(3), "four blocks, and two streams");
+        assert!(!blocks.may_empty_another(4));
         blocks.take(StreamId::Cold, 0).expect("free");
-        assert!(!blocks.may_empty_another(), "a fourth would need all that is left, and more");
-        blocks.begin_erase(BlockId(0));
-        assert!(blocks.may_empty_another(), "one is empty");
-        blocks.quarantine(BlockId(1));
-        blocks.end_victim(BlockId(2));
-        assert_eq!(blocks.least_reserve(), 2, "nothing is being emptied");
+        assert!(!blocks.may_empty_another(3));
+        assert!(blocks.may_empty_another(0), "one can always be begun");
     }
 
     #[test]

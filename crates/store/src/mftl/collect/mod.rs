@@ -127,7 +127,7 @@ impl Collector {
         // A free block that a crash left in doubt is no victim: collection has won nothing by it.
         if let Some(dead) = self.victims.erased(block) {
             self.trial.erased();
-            count_down(&dead, spaces, &mut volume.blocks);
+            count_down(&dead, spaces);
             debug_assert!(!spaces.name_block(block, volume), "whoever looks there finds nothing");
         }
         volume.erased(block);
@@ -157,6 +157,7 @@ impl Collector {
     ) {
         assert!(put_bytes >= self.put_bytes, "bytes that were put only rise");
         let consumed = put_bytes - core::mem::replace(&mut self.put_bytes, put_bytes);
+        bare_tombstones_died(spaces, &mut kit.volume.blocks);
         let asked = kit.room.take_asked();
         let blocks = &kit.volume.blocks;
         let (free, low, reserve) = (blocks.free_count(), low_water(blocks), blocks.reserve());
@@ -178,6 +179,7 @@ impl Collector {
         if self.victims.advance(pages, kit, spaces, reads) {
             self.fruitless = None;
         }
+        kit.volume.blocks.note_emptying(self.victims.emptying());
         kit.volume.begin_erases(EraseNeed::of(scarcity.short || free <= floor));
         if self.victims.set_damaged_aside(&mut kit.volume, spaces) {
             // What such a block held counts as durable from here on.
@@ -255,7 +257,10 @@ impl Collector {
         // Victims take room before they give any: what they take must not be what puts need now.
         let crowded = !short && blocks.free_count() <= blocks.floor() + busy as u32;
         let full = busy >= wanted || self.victims.len() >= MAX_VICTIMS;
-        if full || (crowded && self.victims.len() > 0) || !blocks.may_empty_another() {
+        if full
+            || (crowded && self.victims.len() > 0)
+            || !blocks.may_empty_another(self.victims.emptying())
+        {
             return;
         }
         if !short && self.level(kit) {
@@ -321,9 +326,8 @@ fn live_share_limit(scarcity: Scarcity, can_grow: bool, roomy: bool) -> u32 {
     }
 }
 
-/// The records of a block are gone: the dead counts of their keys fall. Tombstones that hid nothing else are dead
-/// from now on, and not before: what seems dead and has to be moved wins no room, however often it is moved.
-fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces, blocks: &mut Blocks) {
+/// The records of a block are gone: the dead counts of their keys fall.
+fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces) {
     debug_assert!(spaces.list.is_sorted_by_key(|space| space.id), "spaces are found by id");
     for few in dead.chunks(ERASED_TOGETHER) {
         let keys = few.iter();
@@ -331,12 +335,20 @@ fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces, blocks: &mut Blocks) 
             keys.map(|one| (spaces.index(one.keyspace), one.id.place(), NODES_OF_DEAD)),
         );
         for record in few {
-            let watermark = spaces.marks.collection();
-            let Some(space) = record.counting(spaces) else { continue };
-            if let Some((version, place)) = space.index.erased(record.id)
-                && place.staged().is_none()
-                && !is_planted!(TombstonesCountAsDead)
-            {
+            if let Some(space) = record.counting(spaces) {
+                space.index.erased(record.id);
+            }
+        }
+    }
+}
+
+/// Tombstones that hide nothing any more are dead from now on, and not before: what seems dead and has to be moved
+/// wins no room, however often it is moved.
+fn bare_tombstones_died(spaces: &mut Spaces, blocks: &mut Blocks) {
+    let watermark = spaces.marks.collection();
+    for space in &mut spaces.list {
+        for (version, place) in space.index.take_bare() {
+            if place.staged().is_none() && !is_planted!(TombstonesCountAsDead) {
                 blocks.superseded(PageId(place.page()), version.timestamp, watermark);
             }
         }

@@ -81,6 +81,15 @@ impl Victims {
         self.list.iter().filter(busy).count()
     }
 
+    /// How many are being emptied of records, and may need room for those before they give any. What only waits does not
+    /// count: for values on their way, for its turn, for what is durable.
+    pub(super) fn emptying(&self) -> u32 {
+        let emptying = |victim: &&Victim| {
+            victim.barrier.is_none() && victim.large.is_empty() && victim.restaging == 0
+        };
+        self.list.iter().filter(emptying).count() as u32
+    }
+
     /// Whether the next pump can do something: what waits for the device, for a value on its way, or
     /// for another victim is woken by these.
     pub(in super::super) fn has_work(&self, volume: &Volume, staging: &Staging) -> bool {

@@ -62,10 +62,10 @@ impl Index {
     }
 
     /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
-    /// written. Where nothing is left that a tombstone hides: its version and its place.
-    pub(crate) fn erased(&mut self, id: KeyId) -> Option<(Version, Location)> {
-        let slot = self.slot(id)?;
-        let link = self.dead_count_of(self.head(id, slot))?;
+    /// written.
+    pub(crate) fn erased(&mut self, id: KeyId) {
+        let Some(slot) = self.slot(id) else { return };
+        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
         self.dead -= 1;
         let dead_count = *self.pool.get(link);
         assert!(dead_count.dead() > 0, "a dead count holds at least one");
@@ -75,9 +75,23 @@ impl Index {
             self.head_mut(id, slot).older = dead_count.next;
             self.pool.remove(link);
         }
+        self.note_bare(id);
+    }
+
+    /// Something is gone that a key had beside its youngest version. If that is a tombstone, and nothing else is left:
+    /// it will be told to whoever asks for such.
+    pub(super) fn note_bare(&mut self, id: KeyId) {
+        let Some(slot) = self.slot(id) else { return };
         let head = self.head(id, slot);
-        let hides_nothing = head.location.tombstone() && head.older == Link::NONE;
-        hides_nothing.then(|| (head.version(), head.location))
+        if head.location.tombstone() && head.older == Link::NONE {
+            let bare = (head.version(), head.location);
+            self.bare.push(bare);
+        }
+    }
+
+    /// Tombstones that hide nothing any more since the last call: their versions, and where they were then.
+    pub(crate) fn take_bare(&mut self) -> impl Iterator<Item = (Version, Location)> + '_ {
+        self.bare.drain(..)
     }
 
     /// Whether a key has anything beside its youngest version, which a tombstone hides.
@@ -128,6 +142,7 @@ impl Index {
                 let left = left.unwrap_or((0, Counted::Pruned));
                 self.drop_chain(id, slot);
                 self.install(id, &survivors, left);
+                self.note_bare(id);
             } else if left.is_none()
                 && let Some(link) = self.dead_count_of(&head)
             {
@@ -135,6 +150,7 @@ impl Index {
                 self.dead -= u64::from(dead_count.dead());
                 self.head_mut(id, slot).older = dead_count.next;
                 self.pool.remove(link);
+                self.note_bare(id);
             }
         }
     }

@@ -120,6 +120,8 @@ pub(crate) struct Index {
     live_heads: u64,
     expiring_heads: u64,
     walked: Walked,
+    /// Tombstones that hide nothing any more, for whoever asks next.
+    bare: Vec<(Version, Location)>,
 }
 
 impl Index {
@@ -135,6 +137,7 @@ impl Index {
             live_heads: 0,
             expiring_heads: 0,
             walked: Walked::default(),
+            bare: Vec::new(),
         }
     }
 
@@ -646,6 +649,9 @@ impl Index {
         let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
         self.restore(id, &survivors, dead);
+        if head.version() != version {
+            self.note_bare(id);
+        }
         true
     }
 

@@ -231,3 +231,29 @@ fn dead_records_above_a_fence_that_are_forgotten_are_noticed() {
     set(None);
     assert!(found.is_err());
 }
+
+/// What of a tombstone is told when what it hides goes in some way.
+fn told_when_bare(goes: impl FnOnce(&mut Index)) -> Vec<u64> {
+    let mut index = Index::new();
+    put(&mut index, id(1), 10, 1, 5);
+    let tombstone = Location::new(3, true, false);
+    let spot = index.probe(id(1), at(30));
+    index.put(id(1), spot, at(30), tombstone, at(5).timestamp);
+    assert!(index.hides(id(1)) && index.take_bare().next().is_none());
+    goes(&mut index);
+    index.take_bare().map(|(version, _)| version.timestamp.as_nanos()).collect()
+}
+
+#[test]
+fn a_tombstone_that_hides_nothing_any_more_is_told_once() {
+    assert_eq!(told_when_bare(|_| {}), [0; 0]);
+    assert_eq!(told_when_bare(|index| index.sweep(id(1).segment, at(20), true, |_| {})), [30]);
+    assert_eq!(told_when_bare(|index| assert!(index.forget(id(1), at(10), 1))), [30]);
+    let erased = |index: &mut Index| {
+        let fate = index.assess(id(1), at(10), 1, at(40).timestamp, true);
+        assert_eq!(fate, Assessment::Dead);
+        assert!(index.hides(id(1)), "until its block is erased");
+        index.erased(id(1));
+    };
+    assert_eq!(told_when_bare(erased), [30]);
+}

@@ -1,0 +1,139 @@
+//! Random lives, some of which begin without pages that the device does not read then, or go on without them: a start that
+//! reads everything finds all that was stable, and nothing that was deleted.
+
+use timestone_flash::{MemoryMedia, PageId};
+use timestone_store::{Mftl, Skimpy};
+use timestone_types::KeyspaceId;
+
+use crate::collection::{Dice, seeds};
+use crate::driver::{ORDERED, SPACE, Survives, media};
+use crate::sweep::{Shard, small};
+
+const PAGES_PER_BLOCK: u32 = 8;
+/// So few that blocks are collected all the time.
+const BLOCKS: u32 = 20;
+/// The same where values are large.
+const BLOCKS_FOR_LARGE: u32 = 44;
+
+/// One to four pages in a row that hold something; of a whole block now and then.
+fn some_pages(media: &MemoryMedia, dice: &mut Dice) -> Vec<PageId> {
+    let is_written = |page: &PageId| media.page(*page).is_some();
+    let pages = PAGES_PER_BLOCK * BLOCKS_FOR_LARGE;
+    let written: Vec<PageId> = (0..pages).map(PageId).filter(is_written).collect();
+    if written.is_empty() {
+        return written;
+    }
+    let first = written[dice.below(written.len() as u64) as usize].0;
+    let (first, count) = match dice.below(8) {
+        0 => (first / PAGES_PER_BLOCK * PAGES_PER_BLOCK, PAGES_PER_BLOCK),
+        _ => (first, 1 + dice.below(4) as u32),
+    };
+    (first..(first + count).min(pages)).map(PageId).collect()
+}
+
+/// One life. Whether some pages could not be read.
+fn live<S: Survives>(
+    shard: &mut Shard<S>,
+    media: &MemoryMedia,
+    dice: &mut Dice,
+    what: &str,
+) -> bool {
+    let config = small(if dice.below(3) == 0 { 1 << 16 } else { 0 });
+    let misses = dice.below(2) == 0;
+    for _ in 0..if misses { 1 + dice.below(3) } else { 0 } {
+        media.fail_reads_of(some_pages(media, dice));
+    }
+    shard.may_fill = misses;
+    let mut driver = shard.open(media, config).expect("it opens");
+    assert!(misses || driver.store.unread_pages() == 0, "{what}: all pages are read");
+    if dice.below(2) == 0 {
+        media.clear_faults();
+    }
+    if misses {
+        shard.check_nothing_is_made_up(&mut driver, what);
+    } else {
+        shard.check_stable(&mut driver, what);
+    }
+    let is_repeated = shard.repeat(&mut driver, media);
+    if !misses {
+        shard.check(&mut driver, u64::MAX, what);
+    }
+    if is_repeated {
+        let steps = 20 + dice.below(500);
+        shard.live_in(&mut driver, media, steps, dice.below(u64::MAX));
+    }
+    if dice.below(3) == 0 {
+        driver.shut_down();
+    }
+    driver.pumps(12);
+    if is_repeated {
+        shard.note_stable(&driver);
+    }
+    match dice.below(3) {
+        0 => media.power_cut(dice.below(1 << 30)),
+        1 => media.kill(dice.below(1 << 30)),
+        _ => {}
+    }
+    media.clear_faults();
+    misses
+}
+
+/// Some lives, and a start that reads everything. In how many of the others something could not be read.
+fn lives<S: Survives>(seed: u64, space: KeyspaceId) -> usize {
+    let mut dice = Dice(seed);
+    let mut shard = Shard::<S>::within(space);
+    shard.mostly_large = dice.below(4) == 0;
+    let media = media(PAGES_PER_BLOCK, if shard.mostly_large { BLOCKS_FOR_LARGE } else { BLOCKS });
+    let mut missed = 0;
+    for number in 1..3 + dice.below(6) {
+        let misses = live(&mut shard, &media, &mut dice, &format!("seed {seed}, life {number}"));
+        missed += usize::from(misses);
+    }
+    shard.may_fill = false;
+    shard.replay_and_check(&media, small(0), &format!("seed {seed}, in the end"));
+    missed
+}
+
+fn many_lives<S: Survives>(space: KeyspaceId) {
+    let count = seeds(60);
+    let missed: usize = (1..count).map(|seed| lives::<S>(seed, space)).sum();
+    assert!(missed as u64 > count, "{missed} lives");
+}
+
+#[test]
+fn nothing_is_lost_beside_pages_that_some_lives_do_not_read() {
+    many_lives::<Mftl>(SPACE);
+}
+
+#[test]
+fn nothing_is_lost_in_order_either() {
+    many_lives::<Mftl>(ORDERED);
+}
+
+#[test]
+fn nothing_is_lost_with_an_index_on_flash() {
+    many_lives::<Skimpy>(SPACE);
+}
+
+#[cfg(feature = "planted-bugs")]
+mod planted {
+    use timestone_types::planted::{Bug, set, with};
+
+    use super::*;
+
+    /// Whether a seed shows a bug.
+    fn shows<S: Survives>(bug: Bug, seed: u64) -> bool {
+        let ended = std::panic::catch_unwind(|| with(bug, || lives::<S>(seed, SPACE)));
+        set(None);
+        ended.is_err()
+    }
+
+    /// Each seed is the first one that does.
+    #[test]
+    fn bugs_beside_pages_that_are_not_read_are_found() {
+        assert!(shows::<Mftl>(Bug::ForgetsUnread, 73));
+        assert!(shows::<Mftl>(Bug::ErasesUnread, 107));
+        assert!(shows::<Skimpy>(Bug::MovesBesideAside, 10));
+        assert!(shows::<Skimpy>(Bug::VoidsUnread, 108));
+    }
+}
