@@ -76,7 +76,7 @@ fn fuzz((name, run): &Target, home: &Path, span: Duration, seed: u64) -> ExitCod
     let seeds = pool.len();
     if seeds == 0 {
         eprintln!(
-            "{name}: corpus/{name} is missing or empty; write it with `cargo run --bin seeds`"
+            "{name}: corpus/{name} is missing or empty; write it with `cargo run -p timestone-fuzz --bin seeds`"
         );
         return ExitCode::from(2);
     }
