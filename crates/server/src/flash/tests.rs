@@ -27,7 +27,7 @@ impl Rack {
                 zone_bytes: 1 << 20,
                 capacity_bytes: 192 * PAGE_BYTES as u64,
                 unit_bytes: 4096,
-                limits: ZoneLimits { max_open: 4, max_active: 6 },
+                limits: ZoneLimits { max_open: 4, max_active: 8 },
                 ops_per_poll: usize::MAX,
                 shuffle: None,
             };
