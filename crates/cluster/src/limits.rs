@@ -25,6 +25,12 @@ pub const START_TIME: Duration = Duration::from_secs(10);
 /// other ones: one that fails again within it is not given the shard again while another replica can
 /// have it.
 pub const STEADY_TIME: Duration = Duration::from_secs(10);
+/// How long a replica that was to lead in the place of one with unread pages is not tried again: at
+/// first, and twice as long each further time until it has served for [`STEADY_TIME`]. Each try may
+/// cost some detection times without a primary.
+pub const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// The longest such pause: meanwhile a primary serves that may tell clients older versions.
+pub const MAX_TRY_AGAIN_AFTER: Duration = Duration::from_secs(600);
 /// A primary hands its shard over to a replica that lacks no more records than this: what is on its
 /// way to it.
 pub const MAX_HAND_OVER_LAG: u64 = 1000;

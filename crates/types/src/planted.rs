@@ -298,6 +298,9 @@ pub enum Bug {
     ReadsBesideUnreadPages,
     /// A controller does not look whether a replica's device has read all that it has.
     LeadsBesideUnreadPages,
+    /// A controller takes a shard from a replica with unread pages for one that has just failed to
+    /// lead it, as often as it fails.
+    TriesAgainAtOnce,
     /// A primary begins checkpoints again and again although its store cannot be read.
     ExportsInVain,
     /// A replica sends everything at once that a candidate lacks.

@@ -33,7 +33,7 @@ impl Controller {
             self.other_primary(now, view, entry, normal)
         } else {
             match claim {
-                ReplicaClaim::HandsOver => self.successor(now, view, entry),
+                ReplicaClaim::HandsOver => self.successor(now, view, entry, |_| true),
                 ReplicaClaim::Serves => self
                     .instead_of_unread(now, view, entry)
                     .or_else(|| self.in_place_of_unfit(now, view, entry))
@@ -53,9 +53,15 @@ impl Controller {
     }
 
     /// The replica to which a primary hands its shard over: one that follows, and lacks next to
-    /// nothing, and whose device has read all that it has. Of several the one at the server that is
-    /// primary of the fewest shards, then the one that lacks least.
-    fn successor(&self, now: Timestamp, view: &View, entry: &ShardEntry) -> Option<ShardChange> {
+    /// nothing, whose device has read all that it has, and that may be tried. Of several the one at the
+    /// server that is primary of the fewest shards, then the one that lacks least.
+    fn successor(
+        &self,
+        now: Timestamp,
+        view: &View,
+        entry: &ShardEntry,
+        may_try: impl Fn(ServerId) -> bool,
+    ) -> Option<ShardChange> {
         let primaries = self.primaries_of(view);
         let may_follow = |&&server: &&ServerId| {
             let lag_records = self.lag_records(entry.id, server);
@@ -64,6 +70,7 @@ impl Controller {
                 && !self.is_unread(entry.id, server);
             server != entry.primary
                 && !self.leaves(entry.id, server)
+                && may_try(server)
                 && (follows || timestone_types::is_planted!(HandsOverToAnybody))
         };
         let key = |&&server: &&ServerId| {
@@ -108,8 +115,9 @@ impl Controller {
     /// How well a replica can lead its shard: the higher, the better. Of several that are alike,
     /// the present primary; not if it has started again and again, because it would do so as the
     /// primary for ever: it is back before it counts as lost. One that has not followed the last
-    /// normal configuration does not take its place. One whose server is being stopped leads if
-    /// nobody else can; and one that lacks what its device has not read only behind that one.
+    /// normal configuration does not take its place. Who has started
+    /// again and again comes behind all others, also those that lack what their device has not read:
+    /// they serve. Those come behind the rest, also behind one whose server is being stopped.
     fn fitness(
         &self,
         entry: &ShardEntry,
@@ -123,9 +131,9 @@ impl Controller {
         (
             Reverse(failed),
             installed >= normal.epoch,
+            Reverse(self.repeated_starts(entry.id, server)),
             !self.is_unread(entry.id, server),
             !self.leaves(entry.id, server),
-            Reverse(self.repeated_starts(entry.id, server)),
             installed,
             Reverse(lag_records),
             server == entry.primary,
@@ -171,7 +179,7 @@ impl Controller {
     }
 
     /// The shard with another primary in the place of one whose device has not read all that it has,
-    /// if one follows that has everything.
+    /// if one follows that has everything, and has not just failed to lead.
     fn instead_of_unread(
         &mut self,
         now: Timestamp,
@@ -181,7 +189,9 @@ impl Controller {
         if !self.is_unread(entry.id, entry.primary) || !self.may_renew(now, entry) {
             return None;
         }
-        let change = self.successor(now, view, entry)?;
+        let may_try = |server| self.may_try(now, entry, server);
+        let change = self.successor(now, view, entry, may_try)?;
+        self.note_try(now, entry, change.primary);
         self.renewed_at.insert(entry.id, now);
         Some(change)
     }

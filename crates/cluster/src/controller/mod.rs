@@ -32,6 +32,7 @@ use std::collections::BTreeMap;
 use timestone_types::{Epoch, ShardId, Timestamp};
 
 use crate::controller::level::Levelling;
+use crate::controller::state::Try;
 use crate::controller::view::View;
 use crate::limits::{MIN_DETECTION, START_TIME};
 use crate::{
@@ -124,6 +125,9 @@ pub struct Controller {
     needed_epochs: BTreeMap<(ShardId, ServerId), (Epoch, u32)>,
     /// Since when each shard serves in its epoch.
     serves_since: BTreeMap<ShardId, (Epoch, Timestamp)>,
+    /// Who was to lead in the place of a primary with unread pages, until it has served for
+    /// [`STEADY_TIME`].
+    tries: BTreeMap<(ShardId, ServerId), Try>,
     /// When a primary was last given another epoch because it asked.
     renewed_at: BTreeMap<ShardId, Timestamp>,
     /// When replicas were taken out.
@@ -154,6 +158,7 @@ impl Controller {
             could_not_lead: BTreeMap::new(),
             needed_epochs: BTreeMap::new(),
             serves_since: BTreeMap::new(),
+            tries: BTreeMap::new(),
             renewed_at: BTreeMap::new(),
             removed_at: BTreeMap::new(),
             listening: None,

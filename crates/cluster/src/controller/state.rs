@@ -1,13 +1,23 @@
 //! What the controller knows of replicas: who is lost, who follows, who serves, who failed to lead.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use timestone_types::{Epoch, ShardId, Timestamp};
 
 use super::Controller;
 use super::view::View;
-use crate::limits::STEADY_TIME;
+use crate::limits::{MAX_TRY_AGAIN_AFTER, STEADY_TIME, TRY_AGAIN_AFTER};
 use crate::{NormalConfiguration, ReplicaClaim, ReplicaLoss, ServerId, ShardEntry};
+
+/// A replica was to lead in the place of a primary with unread pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Try {
+    /// The shard's epoch before.
+    epoch: Epoch,
+    again_at: Timestamp,
+    pause: Duration,
+}
 
 impl Controller {
     /// Notes since when each replica of a shard is lost, not in its epoch, or not told of; and
@@ -49,7 +59,8 @@ impl Controller {
         }
     }
 
-    /// Notes since when a shard serves, and forgets after a while who needed other epochs.
+    /// Notes since when a shard serves, and forgets after a while who needed other epochs, and that
+    /// its primary was only tried.
     fn note_steadiness(&mut self, now: Timestamp, entry: &ShardEntry, claim: ReplicaClaim) {
         if !claim.serves() {
             self.serves_since.remove(&entry.id);
@@ -61,6 +72,7 @@ impl Controller {
         }
         if now >= since.1.saturating_add(STEADY_TIME) {
             self.needed_epochs.retain(|(shard, _), _| *shard != entry.id);
+            self.tries.remove(&(entry.id, entry.primary));
         }
     }
 
@@ -68,6 +80,30 @@ impl Controller {
     /// that every start may need.
     pub(super) fn repeated_starts(&self, shard: ShardId, server: ServerId) -> u32 {
         self.needed_epochs.get(&(shard, server)).map_or(0, |(_, count)| count.saturating_sub(1))
+    }
+
+    /// Whether a replica may lead in the place of a primary with unread pages, which serves: not if it
+    /// has started again and again, nor soon after it was tried. What failed then would fail again,
+    /// and the shard would have no primary meanwhile.
+    pub(super) fn may_try(&self, now: Timestamp, entry: &ShardEntry, server: ServerId) -> bool {
+        let tried = self.tries.get(&(entry.id, server));
+        // In the same epoch it was not carried out.
+        let is_early =
+            tried.is_some_and(|tried| tried.epoch != entry.epoch && now < tried.again_at);
+        (!is_early && self.repeated_starts(entry.id, server) == 0)
+            || timestone_types::is_planted!(TriesAgainAtOnce)
+    }
+
+    /// Notes that a replica is to lead in the place of a primary with unread pages.
+    pub(super) fn note_try(&mut self, now: Timestamp, entry: &ShardEntry, server: ServerId) {
+        let key = (entry.id, server);
+        let pause = match self.tries.get(&key) {
+            None => TRY_AGAIN_AFTER,
+            Some(tried) if tried.epoch == entry.epoch => tried.pause,
+            Some(tried) => (tried.pause * 2).min(MAX_TRY_AGAIN_AFTER),
+        };
+        let again_at = now.saturating_add(pause);
+        self.tries.insert(key, Try { epoch: entry.epoch, again_at, pause });
     }
 
     /// What the primary of a shard says of the shard's epoch.
