@@ -93,7 +93,7 @@ fn fuzz((name, run): &Target, home: &Path, span: Duration, seed: u64) -> ExitCod
         }
         tried += 1;
         // Some inputs are mutated further, so that changes add up; the corpus itself always stays.
-        if tried % 16 == 0 {
+        if tried.is_multiple_of(16) {
             if pool.len() < seeds + POOL {
                 pool.push(input);
             } else {
