@@ -211,7 +211,7 @@ fn enter(
     let space = &mut spaces.list[space];
     let version = record.version;
     space.youngest = space.youngest.max(version);
-    let hid = matches!(spot, Spot::Youngest(_)) && space.index.hides(id);
+    let hid = matches!(spot, Spot::Youngest(slot) if space.index.hides_in(id, slot));
     let superseded = space.index.put(id, spot, version, location, watermark);
     debug_assert!(superseded.is_none_or(|(older, _)| older < version));
     if let Some((older, old)) = superseded

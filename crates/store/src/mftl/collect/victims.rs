@@ -503,8 +503,8 @@ impl MoveOut<'_> {
         if let Some(space) = self.spaces.get_mut(record.keyspace) {
             let moved = space.index.moved(id, record.version, page.0, location);
             debug_assert!(moved, "a survivor is in the index");
-            let hides = space.index.hides(id) && !is_planted!(TombstonesCountAsDead);
-            if (location.tombstone() && !hides) || latest != record.version {
+            let is_bare = || !space.index.hides(id) || is_planted!(TombstonesCountAsDead);
+            if latest != record.version || (location.tombstone() && is_bare()) {
                 volume.blocks.superseded(to, latest.timestamp, watermark);
             }
         }

@@ -96,7 +96,12 @@ impl Index {
 
     /// Whether a key has anything beside its youngest version, which a tombstone hides.
     pub(crate) fn hides(&self, id: KeyId) -> bool {
-        self.slot(id).is_some_and(|slot| self.head(id, slot).older != Link::NONE)
+        self.slot(id).is_some_and(|slot| self.hides_in(id, slot))
+    }
+
+    /// The same of a key whose slot is known.
+    pub(crate) fn hides_in(&self, id: KeyId, slot: usize) -> bool {
+        self.head(id, slot).older != Link::NONE
     }
 
     /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
