@@ -50,6 +50,13 @@ pub const MAX_PAGES_AT_ONCE: usize = 16;
 pub const MAX_WAITING_PAGES: usize = 1024;
 /// Bytes of their frames.
 pub const MAX_WAITING_PAGE_BYTES: usize = 1024 * 1024;
+/// Pages of one reply address that may wait for those: an eighth, so that the line has room for others.
+pub const MAX_WAITING_PAGES_OF_ONE: usize = MAX_WAITING_PAGES / 8;
+/// Bytes of their frames; one alone may have more.
+pub const MAX_WAITING_PAGE_BYTES_OF_ONE: usize = MAX_WAITING_PAGE_BYTES / 8;
+/// A page that waits is not made when it was not asked for again for so long: the deadline that clients
+/// have if they choose none, who ask again each second until then.
+pub const MAX_PAGE_WAIT: Duration = Duration::from_secs(10);
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;
 /// So many decided transactions of a backup may wait for room in its store before more batches wait.

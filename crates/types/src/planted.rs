@@ -90,6 +90,12 @@ pub enum Bug {
     UncountedPages,
     /// As many pages are made at once as are asked for.
     PagesWithoutBound,
+    /// A page that waits or is being made is made once more when it is asked for again.
+    RepeatsPages,
+    /// The line of pages serves one reply address as long as that has some in it.
+    PagesOfOneFirst,
+    /// A page is made however long it has waited.
+    MakesLatePages,
     /// A checkpoint leaves out a key of an order wherever it pauses.
     CheckpointSkipsKeys,
     /// Recovery does not take keys that a scan finds into their order.

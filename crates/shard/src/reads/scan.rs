@@ -6,7 +6,7 @@
 //! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
 //! turns: what it should have found may have been collected when it ends, so the watermark is
 //! compared once more. A page is answered as a long value is: while the memory for answers has room
-//! for it. Only so many are made at once (`pages.rs`).
+//! for it. Only so many are made at once, and others wait (`pages.rs`).
 
 use timestone_store::{AsOf, KeyList, ScanCursor, ScanLimit};
 use timestone_txn::participant::Token;
@@ -16,6 +16,7 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, ScanEntry, ScanPageWriter,
 };
 
+use super::pages::{InLine, Next, WaitingPage};
 use crate::requests::pending::{RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::turn::Turn;
@@ -70,7 +71,14 @@ impl Parts<'_> {
 
     /// Begins the pages that waited for others to be done.
     pub(crate) fn begin_pages(&mut self, ctx: &mut Turn<'_>) {
-        while let Some((token, as_of)) = self.pages.next(self.requests) {
+        while let Some(next) = self.pages.next(ctx.now(), self.requests) {
+            let (token, as_of) = match next {
+                Next::Made(token, as_of) => (token, as_of),
+                Next::TooLate(token) => {
+                    self.refuse_page(ctx, token);
+                    continue;
+                }
+            };
             let Some(request) = self.requests.get_mut(token) else { continue };
             let kept = std::mem::take(&mut request.frame);
             debug_assert!(!kept.is_empty(), "who waits has a frame");
@@ -78,7 +86,19 @@ impl Parts<'_> {
                 Ok(frame) => self.walk(ctx, token, as_of, &frame),
                 Err(_) => self.requests.close(token),
             }
+            if let Some(request) = self.requests.get_mut(token) {
+                // What is asked again is compared with it.
+                request.frame = kept;
+            }
         }
+    }
+
+    /// There are too many pages in front of one.
+    fn refuse_page(&mut self, ctx: &mut Turn<'_>, token: Token) {
+        let words = "too many pages of scans and ranges are asked for at once; try again";
+        let error = ErrorReply::new(ErrorCode::Busy, words)
+            .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
+        self.requests.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     /// Answers a count, as [`Self::scan_done`].
@@ -127,17 +147,32 @@ impl Parts<'_> {
         // has written: what expires between the two is alive to every other reader.
         let as_of = AsOf { at, judged };
         // A count holds nothing.
-        let may_begin = frame.kind() == Kind::Count || self.pages.begin(token, self.requests);
-        if may_begin {
+        if frame.kind() == Kind::Count {
             self.walk(ctx, token, as_of, &frame);
-        } else if self.pages.wait(token, as_of, frame.bytes().len()) {
-            self.requests.keep_frame(token, Some((token, &frame)));
         } else {
-            let words = "too many pages of scans and ranges are asked for at once; try again";
-            let error = ErrorReply::new(ErrorCode::Busy, words)
-                .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
-            self.requests.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+            self.page_now(ctx, token, as_of, &frame);
         }
+    }
+
+    /// Has a page made, now or when it is its turn.
+    fn page_now(&mut self, ctx: &mut Turn<'_>, token: Token, as_of: AsOf, frame: &Frame<'_>) {
+        if self.pages.is_made(token, frame, self.requests) {
+            return self.requests.close(token);
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let (reply_to, id) = (request.reply_to, request.envelope.request);
+        if self.pages.begin(token, self.requests) {
+            self.requests.keep_frame(token, Some((token, frame)));
+            return self.walk(ctx, token, as_of, frame);
+        }
+        let (frame_bytes, asked) = (frame.bytes().len(), ctx.now());
+        let page = WaitingPage { token, request: id, as_of, frame_bytes, asked };
+        match self.pages.wait(reply_to, page) {
+            InLine::Last => {}
+            InLine::Of(before) => self.requests.close(before),
+            InLine::None => return self.refuse_page(ctx, token),
+        }
+        self.requests.keep_frame(token, Some((token, frame)));
     }
 
     /// Has the store walk for a request.
@@ -211,7 +246,9 @@ mod tests {
     use timestone_wire::{Count, Envelope, Frames, Kind, Range, Report, RequestId, Scan};
 
     use super::*;
-    use crate::limits::{MAX_PAGES_AT_ONCE, MAX_WAITING_PAGES};
+    use crate::limits::{
+        MAX_PAGE_WAIT, MAX_PAGES_AT_ONCE, MAX_WAITING_PAGES, MAX_WAITING_PAGES_OF_ONE,
+    };
     use crate::replay::{Recovering, Replay};
     use crate::shard::{LogPlace, own_reply_address};
     use crate::testing::Event;
@@ -390,54 +427,178 @@ mod tests {
         assert_eq!(told, (Kind::RangePage, None, 0));
     }
 
-    /// More pages than are made at once and wait in line are asked for, with one batch of frames: how
-    /// many are refused, and how many come.
-    fn many_pages() -> (usize, usize) {
-        let mut driver = shard();
-        let asked = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES + 28;
-        tell(&mut driver, |envelope, out| {
-            for n in 0..asked as u64 {
-                let envelope = Envelope { request: RequestId::new(n + 1), ..*envelope };
-                let (keyspace, at, client) = (KeyspaceId::DEFAULT, START, CLIENT);
-                Scan { keyspace, cursor: 0, limit: 10, at, client, with_values: false }
-                    .encode(&envelope, out);
-            }
-        });
-        let (mut refused, mut pages) = (0, 0);
-        for _ in 0..100 * KEYS {
-            while let Some((_, Event::FrameBatch(batch))) = driver.take_sent() {
-                for frame in Frames::new(wire::without_clock(&batch.bytes)) {
-                    let frame = frame.unwrap();
-                    match ErrorReply::decode(&frame) {
-                        Ok(error) => {
-                            assert_eq!(error.code, ErrorCode::Busy);
-                            refused += 1;
-                        }
-                        Err(_) => {
-                            assert_eq!(frame.kind(), Kind::ScanPage);
-                            pages += 1;
-                        }
-                    }
-                }
-            }
-            if refused + pages == asked {
-                break;
-            }
-            tell(&mut driver, |_, _| {});
+    /// Sends scans of so few keys under these numbers, in one batch of frames of a reply address.
+    fn ask_pages(driver: &mut ManualDriver<Event>, reply_to: u16, ids: impl Iterator<Item = u64>) {
+        let mut bytes = Vec::new();
+        for id in ids {
+            let request = RequestId::new(id);
+            let envelope = Envelope { request, shard: SHARD, ..Envelope::default() };
+            let (keyspace, at, client) = (KeyspaceId::DEFAULT, START, CLIENT);
+            Scan { keyspace, cursor: 0, limit: 10, at, client, with_values: false }
+                .encode(&envelope, &mut bytes);
         }
-        (refused, pages)
+        let reply_to = own_reply_address(StageId::new(reply_to));
+        driver.send(STAGE, Event::FrameBatch(FrameBatch::new(reply_to, bytes))).unwrap();
+        driver.turn();
+    }
+
+    /// What has been answered: to whom, which number, and whether it is a page. What is none is busy.
+    fn told_pages(driver: &mut ManualDriver<Event>) -> Vec<(u16, u64, bool)> {
+        let mut told = Vec::new();
+        while let Some((_, Event::FrameBatch(batch))) = driver.take_sent() {
+            for frame in Frames::new(wire::without_clock(&batch.bytes)) {
+                let frame = frame.unwrap();
+                let error = ErrorReply::decode(&frame).ok().map(|error| error.code);
+                assert!(error == Some(ErrorCode::Busy) || frame.kind() == Kind::ScanPage);
+                let to = u16::try_from(batch.reply_to.stage.index()).unwrap();
+                told.push((to, frame.envelope().request.get(), error.is_none()));
+            }
+        }
+        told
+    }
+
+    /// What is answered until there is nothing more to do.
+    fn all_pages(driver: &mut ManualDriver<Event>) -> Vec<(u16, u64, bool)> {
+        let (mut told, mut quiet) = (Vec::new(), 0);
+        while quiet < 4 * KEYS {
+            let before = told.len();
+            told.extend(told_pages(driver));
+            quiet = if told.len() == before { quiet + 1 } else { 0 };
+            tell(driver, |_, _| {});
+        }
+        told
+    }
+
+    fn count_pages(told: &[(u16, u64, bool)]) -> usize {
+        told.iter().filter(|&&(.., is_page)| is_page).count()
+    }
+
+    /// As many reply addresses as that ask for more pages than are made at once and wait in line: how
+    /// many are refused, and how many come.
+    fn many_pages(addresses: u16) -> (usize, usize) {
+        let mut driver = shard();
+        for reply_to in 1..=addresses {
+            let asked = (MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES_OF_ONE + 28) as u64;
+            ask_pages(&mut driver, reply_to, 1..=asked);
+        }
+        let told = all_pages(&mut driver);
+        let pages = count_pages(&told);
+        (told.len() - pages, pages)
     }
 
     #[test]
     fn few_pages_are_made_at_once_and_the_others_wait_in_line() {
-        assert_eq!(many_pages(), (28, MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES));
+        let of_one = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES_OF_ONE;
+        assert_eq!(many_pages(1), (28, of_one));
+        // Pages that came meanwhile have left room for others.
+        let (refused, pages) = many_pages(12);
+        assert_eq!(refused + pages, 12 * (of_one + 28));
+        let most = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES;
+        assert!((most..most + 64).contains(&pages), "{pages} pages");
     }
 
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn pages_without_a_bound_are_found() {
         use timestone_types::planted::{Bug, with};
-        assert_eq!(with(Bug::PagesWithoutBound, many_pages).0, 0);
+        assert_eq!(with(Bug::PagesWithoutBound, || many_pages(1)).0, 0);
+    }
+
+    /// How many pages are made for a request that is asked 64 times, while it is being made, or behind
+    /// so many others that it waits; and whether it is answered.
+    fn repeated_pages(others: u64) -> (usize, bool) {
+        let mut driver = shard();
+        ask_pages(&mut driver, 7, 2..2 + others);
+        // In one turn, so that no answer comes in between.
+        ask_pages(&mut driver, 7, std::iter::repeat_n(1, 64));
+        let told = all_pages(&mut driver);
+        (count_pages(&told) - others as usize, told.contains(&(7, 1, true)))
+    }
+
+    #[test]
+    fn what_is_asked_again_is_made_once() {
+        assert_eq!(repeated_pages(0), (1, true));
+        assert_eq!(repeated_pages(100), (1, true));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_page_that_is_made_again_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert!(with(Bug::RepeatsPages, || repeated_pages(0)).0 > 1);
+        assert!(with(Bug::RepeatsPages, || repeated_pages(100)).0 > 1);
+    }
+
+    /// One reply address asks for more than fits, and again whenever it is answered: how many pages it
+    /// gets before another one gets its own. None: that one gets none before all of these.
+    fn pages_of_the_other() -> Option<usize> {
+        const MOST: usize = 400;
+        let mut driver = shard();
+        let mut id = (MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES) as u64;
+        ask_pages(&mut driver, 7, 1..=id);
+        ask_pages(&mut driver, 8, std::iter::once(1));
+        let mut pages = 0;
+        while pages < MOST {
+            for (to, _, is_page) in told_pages(&mut driver) {
+                if to == 8 {
+                    assert!(is_page, "there is room for it");
+                    return Some(pages);
+                }
+                if is_page {
+                    pages += 1;
+                    id += 1;
+                    ask_pages(&mut driver, 7, std::iter::once(id));
+                }
+            }
+            tell(&mut driver, |_, _| {});
+        }
+        None
+    }
+
+    #[test]
+    fn nobody_waits_for_all_pages_of_another() {
+        let pages = pages_of_the_other().expect("it is its turn");
+        assert!(pages <= 2 * MAX_PAGES_AT_ONCE, "{pages} pages came before");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_line_that_serves_one_first_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let pages = with(Bug::PagesOfOneFirst, pages_of_the_other);
+        assert!(
+            pages.is_none_or(|pages| pages > MAX_WAITING_PAGES_OF_ONE),
+            "{pages:?} came before"
+        );
+    }
+
+    /// How many pages are made of those that wait, of which some are asked for again, when it is so long
+    /// after.
+    fn late_pages(wait: Duration) -> usize {
+        let mut driver = shard();
+        let (made, asked) = (MAX_PAGES_AT_ONCE as u64, MAX_PAGES_AT_ONCE as u64 + 100);
+        ask_pages(&mut driver, 7, 1..=asked);
+        driver.set_now(START.saturating_add(wait / 2));
+        ask_pages(&mut driver, 7, asked - 9..=asked);
+        driver.set_now(START.saturating_add(wait));
+        let told = all_pages(&mut driver);
+        assert_eq!(told.len() as u64, asked, "each is answered");
+        count_pages(&told) - made as usize
+    }
+
+    #[test]
+    fn a_page_that_nobody_waits_for_any_more_is_not_made() {
+        assert_eq!(late_pages(MAX_PAGE_WAIT - Duration::from_secs(1)), 100);
+        let pages = late_pages(MAX_PAGE_WAIT);
+        // Some were made before.
+        assert!((10..20).contains(&pages), "{pages} pages");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_page_that_is_made_too_late_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::MakesLatePages, || late_pages(MAX_PAGE_WAIT)), 100);
     }
 
     /// The same with the check left out: the page and the number come, and may lack what was
