@@ -50,13 +50,13 @@ pub const MAX_PAGES_AT_ONCE: usize = 16;
 pub const MAX_WAITING_PAGES: usize = 1024;
 /// Bytes of their frames.
 pub const MAX_WAITING_PAGE_BYTES: usize = 1024 * 1024;
-/// Pages of one reply address that may wait for those: an eighth, so that the line has room for others.
-pub const MAX_WAITING_PAGES_OF_ONE: usize = MAX_WAITING_PAGES / 8;
-/// Bytes of their frames; one alone may have more.
-pub const MAX_WAITING_PAGE_BYTES_OF_ONE: usize = MAX_WAITING_PAGE_BYTES / 8;
-/// A page that waits is not made when it was not asked for again for so long: the deadline that clients
-/// have if they choose none, who ask again each second until then.
-pub const MAX_PAGE_WAIT: Duration = Duration::from_secs(10);
+/// So many bytes a page in line counts for at least: that is how many there are at most.
+pub const LEAST_WAITING_PAGE_BYTES: usize = MAX_WAITING_PAGE_BYTES / MAX_WAITING_PAGES;
+/// A page that has waited for so long in line is not made: less than half of the deadline that clients
+/// have if they choose none, so that most who have waited still want it, and may ask once more.
+pub const MAX_PAGE_WAIT: Duration = Duration::from_secs(4);
+/// Nor is one that was not asked for again for so long: clients do so each second.
+pub const MAX_PAGE_SILENCE: Duration = Duration::from_secs(3);
 /// Connections that may wait for the end of one scrub of a shard.
 pub const MAX_SCRUB_ASKERS: usize = 64;
 /// So many decided transactions of a backup may wait for room in its store before more batches wait.

@@ -95,7 +95,9 @@ pub enum Bug {
     /// The line of pages serves one reply address as long as that has some in it.
     PagesOfOneFirst,
     /// A page is made however long it has waited.
-    MakesLatePages,
+    MakesOldPages,
+    /// A page is made that nobody has asked for again for long.
+    MakesLeftPages,
     /// A checkpoint leaves out a key of an order wherever it pauses.
     CheckpointSkipsKeys,
     /// Recovery does not take keys that a scan finds into their order.

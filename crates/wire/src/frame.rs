@@ -149,6 +149,20 @@ pub fn restamp(frame: &mut [u8], epoch: Epoch, map_version: MapVersion) {
     map_version.store(&mut frame[20..24]);
 }
 
+/// Whether two whole frames ask for the same under one number: whatever their sender knew of the
+/// shard's epoch and the map.
+#[must_use]
+pub fn is_same_request(one: &[u8], other: &[u8]) -> bool {
+    let (Some((header, asked)), Some((other_header, other_asked))) =
+        (one.split_first_chunk::<HEADER_BYTES>(), other.split_first_chunk::<HEADER_BYTES>())
+    else {
+        return false;
+    };
+    header[..8] == other_header[..8]
+        && header[12..20] == other_header[12..20]
+        && asked == other_asked
+}
+
 /// A batch of replies behind the reading of the clock at its front, if there is one.
 #[must_use]
 pub fn without_clock(batch: &[u8]) -> &[u8] {

@@ -43,7 +43,7 @@ pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
     Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
-    check, count_frames, frame_length, recode, restamp, without_clock,
+    check, count_frames, frame_length, is_same_request, recode, restamp, without_clock,
 };
 pub use hello::{
     Hello, Limits, PLACES_PUTS, PROTOCOL, ProtocolVersion, READS_AT_BACKUPS, READS_DOWNWARDS,

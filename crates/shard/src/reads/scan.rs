@@ -16,7 +16,7 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, ScanEntry, ScanPageWriter,
 };
 
-use super::pages::{InLine, Next, WaitingPage};
+use super::pages::{Next, Placed};
 use crate::requests::pending::{RequestPurpose, read_token};
 use crate::shard::Parts;
 use crate::turn::Turn;
@@ -73,7 +73,7 @@ impl Parts<'_> {
     pub(crate) fn begin_pages(&mut self, ctx: &mut Turn<'_>) {
         while let Some(next) = self.pages.next(ctx.now(), self.requests) {
             let (token, as_of) = match next {
-                Next::Made(token, as_of) => (token, as_of),
+                Next::Begun(token, as_of) => (token, as_of),
                 Next::TooLate(token) => {
                     self.refuse_page(ctx, token);
                     continue;
@@ -93,7 +93,7 @@ impl Parts<'_> {
         }
     }
 
-    /// There are too many pages in front of one.
+    /// A page that has no place in line, or waited there for too long.
     fn refuse_page(&mut self, ctx: &mut Turn<'_>, token: Token) {
         let words = "too many pages of scans and ranges are asked for at once; try again";
         let error = ErrorReply::new(ErrorCode::Busy, words)
@@ -156,21 +156,23 @@ impl Parts<'_> {
 
     /// Has a page made, now or when it is its turn.
     fn page_now(&mut self, ctx: &mut Turn<'_>, token: Token, as_of: AsOf, frame: &Frame<'_>) {
-        if self.pages.is_made(token, frame, self.requests) {
-            return self.requests.close(token);
+        if self.pages.has_same(token, frame, ctx.now(), self.requests) {
+            return self.requests.close_repeat(token);
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         let (reply_to, id) = (request.reply_to, request.envelope.request);
+        if let Some(other) = self.pages.give_up(reply_to, id) {
+            self.requests.close_repeat(other);
+        }
         if self.pages.begin(token, self.requests) {
             self.requests.keep_frame(token, Some((token, frame)));
             return self.walk(ctx, token, as_of, frame);
         }
-        let (frame_bytes, asked) = (frame.bytes().len(), ctx.now());
-        let page = WaitingPage { token, request: id, as_of, frame_bytes, asked };
-        match self.pages.wait(reply_to, page) {
-            InLine::Last => {}
-            InLine::Of(before) => self.requests.close(before),
-            InLine::None => return self.refuse_page(ctx, token),
+        let page = (token, as_of, frame.bytes().len());
+        match self.pages.wait(reply_to, id, page, ctx.now()) {
+            Placed::AtTheEnd => {}
+            Placed::InsteadOf(other) => self.refuse_page(ctx, other),
+            Placed::NoRoom => return self.refuse_page(ctx, token),
         }
         self.requests.keep_frame(token, Some((token, frame)));
     }
@@ -246,9 +248,7 @@ mod tests {
     use timestone_wire::{Count, Envelope, Frames, Kind, Range, Report, RequestId, Scan};
 
     use super::*;
-    use crate::limits::{
-        MAX_PAGE_WAIT, MAX_PAGES_AT_ONCE, MAX_WAITING_PAGES, MAX_WAITING_PAGES_OF_ONE,
-    };
+    use crate::limits::{MAX_PAGE_SILENCE, MAX_PAGES_AT_ONCE, MAX_WAITING_PAGES};
     use crate::replay::{Recovering, Replay};
     use crate::shard::{LogPlace, own_reply_address};
     use crate::testing::Event;
@@ -473,35 +473,36 @@ mod tests {
         told.iter().filter(|&&(.., is_page)| is_page).count()
     }
 
-    /// As many reply addresses as that ask for more pages than are made at once and wait in line: how
-    /// many are refused, and how many come.
-    fn many_pages(addresses: u16) -> (usize, usize) {
+    /// So many reply addresses ask for so many pages each: how many are refused, and how many come to each.
+    fn many_pages(addresses: u16, each: usize) -> (usize, Vec<usize>) {
         let mut driver = shard();
         for reply_to in 1..=addresses {
-            let asked = (MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES_OF_ONE + 28) as u64;
-            ask_pages(&mut driver, reply_to, 1..=asked);
+            ask_pages(&mut driver, reply_to, 1..=each as u64);
         }
         let told = all_pages(&mut driver);
-        let pages = count_pages(&told);
-        (told.len() - pages, pages)
+        assert_eq!(told.len(), usize::from(addresses) * each, "each is answered");
+        let of =
+            |address| told.iter().filter(|&&(to, _, is_page)| to == address && is_page).count();
+        let pages: Vec<usize> = (1..=addresses).map(of).collect();
+        (told.len() - pages.iter().sum::<usize>(), pages)
     }
+
+    const MOST_PAGES: usize = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES;
 
     #[test]
     fn few_pages_are_made_at_once_and_the_others_wait_in_line() {
-        let of_one = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES_OF_ONE;
-        assert_eq!(many_pages(1), (28, of_one));
+        assert_eq!(many_pages(1, MOST_PAGES + 28), (28, vec![MOST_PAGES]));
+        let (refused, pages) = many_pages(12, 172);
         // Pages that came meanwhile have left room for others.
-        let (refused, pages) = many_pages(12);
-        assert_eq!(refused + pages, 12 * (of_one + 28));
-        let most = MAX_PAGES_AT_ONCE + MAX_WAITING_PAGES;
-        assert!((most..most + 64).contains(&pages), "{pages} pages");
+        assert!((0..64).contains(&(12 * 172 - MOST_PAGES - refused)), "{refused} refused");
+        assert!(pages.iter().all(|&pages| pages >= MAX_WAITING_PAGES / 12 - 1), "{pages:?}");
     }
 
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn pages_without_a_bound_are_found() {
         use timestone_types::planted::{Bug, with};
-        assert_eq!(with(Bug::PagesWithoutBound, || many_pages(1)).0, 0);
+        assert_eq!(with(Bug::PagesWithoutBound, || many_pages(1, MOST_PAGES + 28)).0, 0);
     }
 
     /// How many pages are made for a request that is asked 64 times, while it is being made, or behind
@@ -530,7 +531,7 @@ mod tests {
     }
 
     /// One reply address asks for more than fits, and again whenever it is answered: how many pages it
-    /// gets before another one gets its own. None: that one gets none before all of these.
+    /// gets before another one gets its own. None: that one is refused, or gets none before all of these.
     fn pages_of_the_other() -> Option<usize> {
         const MOST: usize = 400;
         let mut driver = shard();
@@ -541,8 +542,7 @@ mod tests {
         while pages < MOST {
             for (to, _, is_page) in told_pages(&mut driver) {
                 if to == 8 {
-                    assert!(is_page, "there is room for it");
-                    return Some(pages);
+                    return is_page.then_some(pages);
                 }
                 if is_page {
                     pages += 1;
@@ -566,15 +566,11 @@ mod tests {
     fn a_line_that_serves_one_first_is_found() {
         use timestone_types::planted::{Bug, with};
         let pages = with(Bug::PagesOfOneFirst, pages_of_the_other);
-        assert!(
-            pages.is_none_or(|pages| pages > MAX_WAITING_PAGES_OF_ONE),
-            "{pages:?} came before"
-        );
+        assert_eq!(pages, None);
     }
 
-    /// How many pages are made of those that wait, of which some are asked for again, when it is so long
-    /// after.
-    fn late_pages(wait: Duration) -> usize {
+    /// How many pages are made of 100 that wait, when it is so long after. Ten are asked for again in between.
+    fn left_pages(wait: Duration) -> usize {
         let mut driver = shard();
         let (made, asked) = (MAX_PAGES_AT_ONCE as u64, MAX_PAGES_AT_ONCE as u64 + 100);
         ask_pages(&mut driver, 7, 1..=asked);
@@ -588,17 +584,89 @@ mod tests {
 
     #[test]
     fn a_page_that_nobody_waits_for_any_more_is_not_made() {
-        assert_eq!(late_pages(MAX_PAGE_WAIT - Duration::from_secs(1)), 100);
-        let pages = late_pages(MAX_PAGE_WAIT);
+        assert_eq!(left_pages(MAX_PAGE_SILENCE - Duration::from_secs(1)), 100);
+        let pages = left_pages(MAX_PAGE_SILENCE);
         // Some were made before.
         assert!((10..20).contains(&pages), "{pages} pages");
     }
 
     #[cfg(feature = "planted-bugs")]
     #[test]
-    fn a_page_that_is_made_too_late_is_found() {
+    fn a_page_that_is_made_for_nobody_is_found() {
         use timestone_types::planted::{Bug, with};
-        assert_eq!(with(Bug::MakesLatePages, || late_pages(MAX_PAGE_WAIT)), 100);
+        assert_eq!(with(Bug::MakesLeftPages, || left_pages(MAX_PAGE_SILENCE)), 100);
+    }
+
+    /// Clients of four reply addresses want more pages than are made: they ask again each second until
+    /// their deadline, and for another one then. How many pages are made in half a minute, and how many
+    /// of them were still wanted.
+    fn wanted_pages() -> (usize, usize) {
+        const TURN: Duration = Duration::from_millis(150);
+        const DEADLINE: Duration = Duration::from_secs(10);
+        const EACH: usize = 300;
+        #[derive(Clone, Copy)]
+        struct Operation {
+            id: u64,
+            ends: Timestamp,
+            asks: Timestamp,
+        }
+        let mut driver = shard();
+        let (mut now, mut last_id) = (START, 0);
+        let mut begin = |now: Timestamp| {
+            last_id += 1;
+            Operation { id: last_id, ends: now.saturating_add(DEADLINE), asks: now }
+        };
+        let mut clients: Vec<Vec<Operation>> =
+            (0..4).map(|_| (0..EACH).map(|_| begin(now)).collect()).collect();
+        let (mut pages, mut wanted) = (0, 0);
+        while now < START.saturating_add(3 * DEADLINE) {
+            now = now.saturating_add(TURN);
+            driver.set_now(now);
+            for (to, operations) in clients.iter_mut().enumerate() {
+                let mut asked = Vec::new();
+                for operation in operations {
+                    if operation.ends <= now {
+                        *operation = begin(now);
+                    }
+                    if operation.asks <= now {
+                        operation.asks = now.saturating_add(Duration::from_secs(1));
+                        asked.push(operation.id);
+                    }
+                }
+                if !asked.is_empty() {
+                    ask_pages(&mut driver, to as u16, asked.into_iter());
+                }
+            }
+            tell(&mut driver, |_, _| {});
+            for (to, id, is_page) in told_pages(&mut driver) {
+                let operations = &mut clients[usize::from(to)];
+                let operation = operations.iter_mut().find(|operation| operation.id == id);
+                pages += usize::from(is_page);
+                wanted += usize::from(is_page && operation.is_some());
+                match operation {
+                    Some(operation) if is_page => *operation = begin(now),
+                    Some(operation) => {
+                        operation.asks = now.saturating_add(Duration::from_millis(500));
+                    }
+                    None => {}
+                }
+            }
+        }
+        (pages, wanted)
+    }
+
+    #[test]
+    fn what_is_made_under_too_much_load_is_wanted() {
+        let (pages, wanted) = wanted_pages();
+        assert!(pages > 500 && 4 * wanted > 3 * pages, "{wanted} of {pages} are wanted");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_line_of_pages_that_are_too_old_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let (pages, wanted) = with(Bug::MakesOldPages, wanted_pages);
+        assert!(2 * wanted < pages, "{wanted} of {pages} are wanted");
     }
 
     /// The same with the check left out: the page and the number come, and may lack what was

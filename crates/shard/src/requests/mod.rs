@@ -109,6 +109,11 @@ impl Requests {
         self.assert_over(token);
     }
 
+    /// Ends a request that another one answers for.
+    pub(crate) fn close_repeat(&mut self, token: Token) {
+        self.open.close_repeat(token);
+    }
+
     fn assert_over(&self, token: Token) {
         debug_assert!(!self.open.is_open(token), "a request is answered once");
     }

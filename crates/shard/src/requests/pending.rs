@@ -263,9 +263,22 @@ impl OpenRequests {
     /// Ends a request: its place is free again.
     #[inline]
     pub(crate) fn close(&mut self, token: Token) {
-        let index = (token.0 & 0xffff_ffff) as u32;
         let now = self.now;
-        let Some(slot) = self.get_mut(token) else { return };
+        if let Some((asked, timed)) = self.release(token) {
+            self.latencies.of(timed).since(asked, now);
+        }
+    }
+
+    /// Ends a request that another one answers for: how long that takes is counted there.
+    pub(crate) fn close_repeat(&mut self, token: Token) {
+        self.release(token);
+    }
+
+    /// When it was asked, and as what its time counts.
+    #[inline]
+    fn release(&mut self, token: Token) -> Option<(Timestamp, Timed)> {
+        let index = (token.0 & 0xffff_ffff) as u32;
+        let slot = self.get_mut(token)?;
         slot.live = false;
         let (asked, timed, parked) = (slot.asked, slot.timed, std::mem::take(&mut slot.parked));
         slot.frame.clear();
@@ -278,8 +291,8 @@ impl OpenRequests {
         }
         self.parked -= usize::from(parked);
         self.free.push(index);
-        self.latencies.of(timed).since(asked, now);
         self.assert_sound();
+        Some((asked, timed))
     }
 
     /// A turn begins.
