@@ -26,7 +26,7 @@ mod table;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo lab simulation                   the seeds of every scenario that CI runs, always the same, with the dev profile
+cargo lab simulation [--program FILE]  the seeds of every scenario that CI runs, always the same, with this `timestone`, or the dev profile's
 cargo lab soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
                                        what ran and what failed is kept in target/soak
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
-        ["simulation"] => soak::fixed(),
+        ["simulation", options @ ..] => soak::fixed(options),
         ["soak", options @ ..] => soak::soak(options),
         ["predictions", options @ ..] => predictions::run(options),
         ["scorecard", "--run", options @ ..] => scorecard::run(options),

@@ -167,11 +167,21 @@ pub(crate) fn soak(words: &[&str]) -> Result<(), String> {
     verdict(&sums, &folder)
 }
 
-/// The same seeds of every scenario, with the binary of the dev profile: what CI runs.
-pub(crate) fn fixed() -> Result<(), String> {
+/// The same seeds of every scenario: what CI runs, which has a program already; else the one of the dev
+/// profile.
+pub(crate) fn fixed(words: &[&str]) -> Result<(), String> {
     let root = workspace_root()?;
     let folder = target_folder(&root)?.join("simulation");
-    let program = build(&root, "dev")?;
+    let program = match words {
+        [] => build(&root, "dev")?,
+        ["--program", program] => PathBuf::from(program),
+        other => {
+            let other = other.join(" ");
+            return Err(format!(
+                "simulation takes --program FILE, not '{other}'; see cargo lab help"
+            ));
+        }
+    };
     fs::create_dir_all(&folder)
         .map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);

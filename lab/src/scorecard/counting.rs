@@ -59,16 +59,7 @@ pub(super) fn count(root: &Path, file: &Path, options: &Options) -> Result<(), S
     let counting = Counting { root, file: &part };
     let mut steps = Steps::new(root);
     let sweeps = sweeps(options.full);
-    let planted = [
-        "test",
-        "--package",
-        "timestone-sim",
-        "--features",
-        "planted-bugs",
-        "--test",
-        "sim",
-        "planted",
-    ];
+    let planted = ["test", "--package", "timestone-sim", "--test", "sim", "planted"];
     steps.own("planted bugs", || counting.cargo(&planted, options));
     steps.own("crash points and flipped bits", || counting.cargo(&sweeps, options));
     steps.own("models", || counting.models());

@@ -3,7 +3,7 @@
 //! Every crate declares its floor in `[package.metadata.timestone]`. It may import crates of lower
 //! floors; of its own floor only the vocabulary, `timestone-types`, in which everything is written.
 //! Some rooms are shut in spite of their floor. A crate `for-tests` is nobody's but tests', which
-//! may be of its own floor.
+//! may be of its own floor. A crate's tests may name the crate itself, to choose its features.
 
 use crate::manifest::Manifest;
 use crate::tree::Finding;
@@ -35,6 +35,9 @@ pub(super) fn check(members: &[Manifest]) -> Vec<Finding> {
         };
         for dependency in &member.dependencies {
             let name = dependency.name.as_str();
+            if name == member.name && dependency.is_dev {
+                continue;
+            }
             // A crate without a floor is complained about where it is declared.
             let Some(Some(theirs)) = floor_of(name) else { continue };
             if theirs > floor {
