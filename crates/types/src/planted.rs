@@ -94,6 +94,8 @@ pub enum Bug {
     RepeatsPages,
     /// The line of pages serves one reply address as long as that has some in it.
     PagesOfOneFirst,
+    /// A walk asks for ever for what the device fails to read.
+    TriesForEver,
     /// A page is made however long it has waited.
     MakesOldPages,
     /// A page is made that nobody has asked for again for long.

@@ -168,7 +168,7 @@ impl Backup {
         let mut events = std::mem::take(&mut self.events);
         self.replay.store_mut().pump(now, &mut events);
         for event in events.drain(..) {
-            let Some(event) = self.exports.take_event(event, self.replay.store_mut()) else {
+            let Some(event) = self.exports.take_event(event, now, self.replay.store_mut()) else {
                 continue;
             };
             match event {

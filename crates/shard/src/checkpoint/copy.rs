@@ -174,12 +174,15 @@ impl KeyspaceCopy {
         for event in events.drain(..) {
             match event {
                 StoreEvent::ReadDone { token, outcome } if StoreWalk::is_token(token) => {
-                    self.walk.found(token, outcome, store).map_err(ShardError::part)?;
+                    self.walk.found(token, outcome, now, store).map_err(ShardError::part)?;
                 }
                 StoreEvent::ScanDone { token, keys, next } if StoreWalk::is_token(token) => {
                     self.walk.listed(token, &keys, next);
                 }
-                StoreEvent::ReadFailed { error, .. } | StoreEvent::DeviceFailed(error) => {
+                StoreEvent::ReadFailed { token, error } => {
+                    self.walk.list_failed(token, now, error).map_err(ShardError::part)?;
+                }
+                StoreEvent::DeviceFailed(error) => {
                     return Err(ShardError::part(error));
                 }
                 _ => {}

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_store::{KeyList, ReadOutcome, ReadToken, ScanCursor, StoreError, StoreEvent};
+use timestone_store::{StoreError, StoreEvent};
 use timestone_types::{Epoch, Timestamp};
 use timestone_wal::{BatchHead, BatchNumber};
 
@@ -323,42 +323,39 @@ impl Exports {
     pub(crate) fn take_event(
         &mut self,
         event: StoreEvent,
+        now: Timestamp,
         store: &mut ShardStore,
     ) -> Option<StoreEvent> {
         match event {
             StoreEvent::ReadDone { token, outcome } if StoreWalk::is_token(token) => {
-                self.found(token, outcome, store);
+                let found = self.walk().map(|walk| walk.found(token, outcome, now, store));
+                self.told(found);
             }
             StoreEvent::ScanDone { token, keys, next } if StoreWalk::is_token(token) => {
-                self.listed(token, &keys, next);
+                if let Some(walk) = self.walk() {
+                    walk.listed(token, &keys, next);
+                }
             }
             StoreEvent::ReadFailed { token, error } if StoreWalk::is_token(token) => {
-                self.failed(&error);
+                let failed = self.walk().map(|walk| walk.list_failed(token, now, error));
+                self.told(failed);
             }
             other => return Some(other),
         }
         None
     }
 
-    /// The store has read a version.
-    fn found(&mut self, token: ReadToken, outcome: ReadOutcome, store: &mut ShardStore) {
-        let found = self.walk().map(|walk| walk.found(token, outcome, store));
-        if let Some(Err(error)) = found {
+    /// What the walk says of an answer of the store.
+    fn told(&mut self, said: Option<Result<(), StoreError>>) {
+        if let Some(Err(error)) = said {
             self.failed(&error);
-        }
-    }
-
-    /// The store has listed keys.
-    fn listed(&mut self, token: ReadToken, keys: &KeyList, next: Option<ScanCursor>) {
-        if let Some(walk) = self.walk() {
-            walk.listed(token, keys, next);
         }
     }
 
     /// The store cannot read what a checkpoint needs.
     fn failed(&mut self, error: &StoreError) {
         let Some(export) = self.current.take() else { return };
-        self.has_met_damage |= !error.retryable();
+        self.has_met_damage = true;
         let pause = (FIRST_PAUSE * 2u32.saturating_pow(self.failures)).min(LAST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         self.paused_until = export.asked_at.saturating_add(pause);

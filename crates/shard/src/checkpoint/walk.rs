@@ -30,6 +30,8 @@ const LOOKUPS_PER_TURN: usize = 512;
 const PAGE: ScanLimit = ScanLimit { keys: 256, bytes: 64 * 1024 };
 /// How soon a store is asked again that had no time.
 const STORE_PAUSE: Duration = Duration::from_millis(1);
+/// How long a read is tried again that the device fails: whatever fails for longer counts as damaged.
+const MAX_FAILING: Duration = Duration::from_secs(5);
 /// Tokens of reads: requests have no place of this number, and count uses above it.
 const TOKENS: u64 = 0xffff_ffff;
 
@@ -41,6 +43,31 @@ struct KeyRead {
     at: Timestamp,
     /// The store is asked, under this token.
     asked: Option<ReadToken>,
+    failing: Failing,
+}
+
+/// Since when a read is tried that fails.
+#[derive(Clone, Copy, Default, Debug)]
+struct Failing(Option<Timestamp>);
+
+impl Failing {
+    /// It has failed; it may be tried again.
+    ///
+    /// # Errors
+    /// The same: it is of no use to try again.
+    fn again(&mut self, now: Timestamp, error: StoreError) -> Result<(), StoreError> {
+        let since = *self.0.get_or_insert(now);
+        let lasts = since.saturating_add(MAX_FAILING) <= now;
+        let is_over = !error.retryable() || lasts && !timestone_types::is_planted!(TriesForEver);
+        if is_over { Err(error) } else { Ok(()) }
+    }
+}
+
+/// A page of the list that the store is asked for.
+#[derive(Debug)]
+struct Listing {
+    token: ReadToken,
+    cursor: ScanCursor,
 }
 
 /// See the module.
@@ -52,7 +79,8 @@ pub(super) struct StoreWalk {
     fences: Vec<Version>,
     /// Where the list goes on; none at its end.
     cursor: Option<ScanCursor>,
-    listing: Option<ReadToken>,
+    listing: Option<Listing>,
+    list_failing: Failing,
     listed: VecDeque<Vec<u8>>,
     reads: Vec<KeyRead>,
     at_once: usize,
@@ -166,7 +194,12 @@ impl StoreWalk {
             while self.reads.len() < self.at_once
                 && let Some(key) = self.listed.pop_front()
             {
-                self.reads.push(KeyRead { key, at: Timestamp::MAX, asked: None });
+                self.reads.push(KeyRead {
+                    key,
+                    at: Timestamp::MAX,
+                    asked: None,
+                    failing: Failing::default(),
+                });
             }
             let Some(at) = self.reads.iter().position(|read| read.asked.is_none()) else { break };
             left -= 1;
@@ -198,17 +231,36 @@ impl StoreWalk {
         }
         if let Some(cursor) = self.cursor.take() {
             let token = self.token();
-            self.listing = Some(token);
+            self.listing = Some(Listing { token, cursor });
             store.list_keys(self.keyspace, cursor, PAGE, token);
         }
     }
 
     /// A page of the list.
     pub(super) fn listed(&mut self, token: ReadToken, keys: &KeyList, next: Option<ScanCursor>) {
-        if self.listing.take_if(|asked| *asked == token).is_some() {
+        if self.listing.take_if(|listing| listing.token == token).is_some() {
+            self.list_failing = Failing::default();
             self.listed.extend(keys.iter().map(<[u8]>::to_vec));
             self.cursor = next;
         }
+    }
+
+    /// A page of the list could not be read.
+    ///
+    /// # Errors
+    /// Nor can it be by trying again.
+    pub(super) fn list_failed(
+        &mut self,
+        token: ReadToken,
+        now: Timestamp,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
+        let Some(listing) = self.listing.take_if(|listing| listing.token == token) else {
+            return Ok(());
+        };
+        self.cursor = Some(listing.cursor);
+        self.again_at = now.saturating_add(STORE_PAUSE);
+        self.list_failing.again(now, error)
     }
 
     fn ask(&mut self, at: usize, store: &mut ShardStore) -> Result<Next, StoreError> {
@@ -261,7 +313,10 @@ impl StoreWalk {
     /// Takes note of a key's next version; false when the store has no time now.
     fn went(&mut self, at: usize, next: Next) -> bool {
         match next {
-            Next::Older(timestamp) => self.reads[at].at = timestamp,
+            Next::Older(timestamp) => {
+                let read = &mut self.reads[at];
+                (read.at, read.failing) = (timestamp, Failing::default());
+            }
             Next::Done => {
                 self.reads.swap_remove(at);
             }
@@ -274,11 +329,12 @@ impl StoreWalk {
     /// The store has answered.
     ///
     /// # Errors
-    /// Something cannot be read.
+    /// Something cannot be read, nor by trying again.
     pub(super) fn found(
         &mut self,
         token: ReadToken,
         outcome: ReadOutcome,
+        now: Timestamp,
         store: &mut ShardStore,
     ) -> Result<(), StoreError> {
         let asked = self.reads.iter().position(|read| read.asked == Some(token));
@@ -313,8 +369,11 @@ impl StoreWalk {
             {
                 Next::Done
             }
-            ReadOutcome::Failed(error) if error.retryable() => Next::Later,
-            ReadOutcome::Failed(error) => return Err(error),
+            ReadOutcome::Failed(error) => {
+                self.reads[at].failing.again(now, error)?;
+                self.again_at = now.saturating_add(STORE_PAUSE);
+                Next::Later
+            }
         };
         self.went(at, next);
         Ok(())

@@ -101,7 +101,11 @@ impl Shard {
     }
 
     /// Deals with an event of the store that is for a checkpoint; gives others back.
-    pub(super) fn take_exported(&mut self, event: StoreEvent) -> Option<StoreEvent> {
-        self.exports.take_event(event, &mut *self.store)
+    pub(super) fn take_exported(
+        &mut self,
+        event: StoreEvent,
+        now: Timestamp,
+    ) -> Option<StoreEvent> {
+        self.exports.take_event(event, now, &mut *self.store)
     }
 }

@@ -232,7 +232,7 @@ impl Shard {
 
     /// What the store reports.
     pub(super) fn store_event(&mut self, ctx: &mut Turn<'_>, event: StoreEvent) {
-        let Some(event) = self.take_exported(event) else { return };
+        let Some(event) = self.take_exported(event, ctx.now()) else { return };
         match event {
             StoreEvent::ReadDone { token, outcome } => {
                 let token = token_of(token);

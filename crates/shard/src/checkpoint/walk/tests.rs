@@ -78,12 +78,12 @@ fn items_when_passed(keyspace: KeyspaceId, passed: u64) -> Result<usize, StoreEr
         for event in pump(&mut store, &mut now) {
             match event {
                 StoreEvent::ReadDone { token, outcome } => {
-                    let (at, watermark) = (at(passed).previous(), store.watermark());
+                    let (asked, watermark) = (at(passed).previous(), store.watermark());
                     let outcome = match has_passed == Some(token) {
-                        true => ReadOutcome::Failed(StoreError::TooOld { at, watermark }),
+                        true => ReadOutcome::Failed(StoreError::TooOld { at: asked, watermark }),
                         false => outcome,
                     };
-                    walk.found(token, outcome, &mut store)?;
+                    walk.found(token, outcome, at(now), &mut store)?;
                 }
                 StoreEvent::ScanDone { token, keys, next } => walk.listed(token, &keys, next),
                 _ => {}
@@ -108,4 +108,62 @@ fn a_walk_that_is_given_up_for_that_is_found() {
 
     let found = with(Bug::FailsPassedWalk, || items_when_passed(KeyspaceId::DEFAULT, 30));
     assert!(matches!(found, Err(StoreError::TooOld { .. })), "{found:?}");
+}
+
+/// How many items a walk finds where the device fails reads of keys, or of the list, until then; with
+/// 100 ms between two of its turns.
+fn items_when_failing(until: Timestamp, keys: bool) -> Result<usize, StoreError> {
+    let error = || {
+        let source = std::io::Error::other("a bad sector");
+        StoreError::Flash(timestone_flash::FlashError::Medium { operation: "read", source })
+    };
+    let mut now = 1000;
+    let mut store = filled(KeyspaceId::DEFAULT, &mut now);
+    let began = now;
+    let mut walk = StoreWalk::of(KeyspaceId::DEFAULT);
+    let mut items = 0;
+    for _ in 0..200 {
+        items += core::iter::from_fn(|| walk.take_item()).count();
+        if walk.is_over() {
+            return Ok(items);
+        }
+        now += 99_000_000;
+        let at = at(now);
+        let fails = now < until.as_nanos().saturating_add(began);
+        walk.go_on(at, &mut store)?;
+        for event in pump(&mut store, &mut now) {
+            match event {
+                StoreEvent::ReadDone { token, .. } if fails && keys => {
+                    walk.found(token, ReadOutcome::Failed(error()), at, &mut store)?;
+                }
+                StoreEvent::ScanDone { token, .. } if fails && !keys => {
+                    walk.list_failed(token, at, error())?;
+                }
+                StoreEvent::ReadDone { token, outcome } => {
+                    walk.found(token, outcome, at, &mut store)?;
+                }
+                StoreEvent::ScanDone { token, keys, next } => walk.listed(token, &keys, next),
+                _ => {}
+            }
+        }
+    }
+    panic!("it never ends");
+}
+
+#[test]
+fn a_read_that_fails_is_tried_again_for_a_while() {
+    for keys in [true, false] {
+        assert_eq!(items_when_failing(at(4_000_000_000), keys).unwrap(), 3);
+        let found = items_when_failing(Timestamp::MAX, keys);
+        assert!(matches!(found, Err(StoreError::Flash(_))), "{found:?}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+#[should_panic(expected = "it never ends")]
+fn a_walk_that_never_gives_up_is_found() {
+    use timestone_types::planted::{Bug, with};
+
+    let _ = with(Bug::TriesForEver, || items_when_failing(Timestamp::MAX, true));
 }
