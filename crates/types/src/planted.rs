@@ -252,6 +252,8 @@ pub enum Bug {
     /// What was moved out of a block that could not be erased is not counted as dead there: when the tombstones
     /// have gone, a restart finds it.
     ForgetsUnerased,
+    /// What was moved out of a block is not counted as dead there when the block that it was moved to is erased first.
+    OutlivesItsMove,
     /// Several blocks are emptied at once although what is free may be too little to finish them all.
     EmptiesTooMany,
     /// What is known to be wanted of the log's tail is moved by itself although its bucket may have records in a block that was

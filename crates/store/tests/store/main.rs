@@ -18,6 +18,7 @@ mod frugal_loose;
 mod frugal_tail;
 mod frugal_whole;
 mod full_device;
+mod held;
 mod inspect;
 mod layered;
 mod lives;

@@ -81,6 +81,11 @@ impl Block {
         }
     }
 
+    /// The write clock when it was sealed; zero if that was in an earlier life.
+    pub(crate) fn sealed_at(&self) -> u64 {
+        self.sealed_at
+    }
+
     /// How much of the block's space collection would have to move, in thousandths, by estimate.
     fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
         self.usage.live_share(watermark).of_pages(self.pages, pages_per_block)

@@ -125,7 +125,7 @@ impl Collector {
         debug_assert!(volume.blocks.get(block).readers == 0, "what is read is not erased");
         self.fruitless = None;
         // A free block that a crash left in doubt is no victim: collection has won nothing by it.
-        if let Some(dead) = self.victims.erased(block) {
+        if let Some(dead) = self.victims.erased(block, &volume.blocks, spaces) {
             self.trial.erased();
             count_down(&dead, spaces);
             debug_assert!(!spaces.name_block(block, volume), "whoever looks there finds nothing");

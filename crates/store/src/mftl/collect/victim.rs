@@ -5,14 +5,20 @@
 //! notes which values' heads it has met, and the count falls with its erase all the same.
 //!
 //! A head that a value has left because of *another* block, with its parts, is counted from then on, and
-//! so is what has moved out of a block that is not erased. *Counterexample (`ForgetsOldHeads`):* nobody
+//! so is what has moved out of a block that is not going to be erased. *Counterexample (`ForgetsOldHeads`):* nobody
 //! counts it. x@10 has its head in block 1 and its parts in block 2. Block 2 is emptied: the new head
 //! lies in block 3. x@20 and x@30 come, tombstones, and the watermark passes x@20: x@10 is pruned, and
 //! counted once. Block 1 is emptied, its head is taken for the one that was counted; nothing is left,
 //! x@30 goes, and a scan after a crash finds x@10 in block 3.
 //!
+//! What has moved out of a block that *is* going to be erased is not counted, for that is a look-up and a
+//! node for each survivor. It is when a block is erased first that it may have moved to. *Counterexample
+//! (`OutlivesItsMove`):* x@10 moves from block 1 to block 2, and the erase of block 1 takes long. x@30
+//! comes, a tombstone, and the watermark passes it. Block 2 is erased, nothing is left, x@30 goes, and a
+//! scan after a crash finds x@10 in block 1.
+//!
 //! Invariant: what the block holds of a key, and the index does not name there, is gone when it is
-//! erased, or is in the key's dead count.
+//! erased, or is in the key's dead count, or the block that it moved to is not erased.
 
 use std::collections::VecDeque;
 
@@ -21,6 +27,7 @@ use timestone_types::{KeyspaceId, Version, is_planted};
 
 use super::super::index::KeyId;
 use super::super::space::{Space, Spaces};
+use crate::kit::blocks::Blocks;
 use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
 use crate::kit::writer::{StreamId, Writer};
@@ -89,8 +96,10 @@ pub(super) struct Victim {
     pub(super) record: usize,
     /// Keys whose dead count falls when the block is erased.
     pub(super) dead: Vec<RecordOfEpoch>,
-    /// Keys of values that have moved: they are dead here if the block is not erased.
+    /// Keys of values that have moved, and are not counted as dead here.
     pub(super) copies: Vec<RecordOfEpoch>,
+    /// The write clock when it began to be emptied: blocks that were sealed before have nothing of it.
+    pub(super) began: u64,
     /// Values that must leave it, and how many are on their way.
     pub(super) large: VecDeque<LeavingValue>,
     pub(super) restaging: u32,
@@ -109,9 +118,10 @@ pub(super) struct Victim {
 }
 
 impl Victim {
-    pub(super) fn new(block: BlockId) -> Self {
+    pub(super) fn new(block: BlockId, blocks: &Blocks) -> Self {
         Self {
             block,
+            began: blocks.clock(),
             next_read: 0,
             reading: false,
             chunk: None,
@@ -153,7 +163,8 @@ impl Victim {
         }
     }
 
-    /// The block is not going to be erased.
+    /// The block is not going to be erased, or not before what has moved out of it: that is dead here
+    /// until it is.
     pub(super) fn count_copies(&mut self, spaces: &mut Spaces) {
         if is_planted!(ForgetsOldHeads) {
             return;
@@ -161,8 +172,14 @@ impl Victim {
         for copy in self.copies.drain(..) {
             if let Some(space) = copy.counting(spaces) {
                 space.index.left_behind(copy.id);
+                self.dead.push(copy);
             }
         }
+    }
+
+    /// Whether something of it may have moved to a block that was sealed at a time of the write clock.
+    pub(super) fn may_have_moved_to(&self, sealed_at: u64) -> bool {
+        self.began <= sealed_at
     }
 
     /// Whether a large value is to leave it.

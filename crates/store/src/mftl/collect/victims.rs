@@ -118,14 +118,15 @@ impl Victims {
         // What could not be read when the store was opened is not known, even if it is read now.
         let is_unread = volume.blocks.has_unread_in(block) && !is_planted!(ErasesUnread);
         let damaged = volume.is_bad(block) || is_unread;
-        self.list.push(Victim { damaged, ..Victim::new(block) });
+        self.list.push(Victim { damaged, ..Victim::new(block, &volume.blocks) });
     }
 
     /// A program of a block has failed: the block is emptied.
     pub(in super::super) fn begin_failed(&mut self, block: BlockId, volume: &mut Volume) {
         debug_assert!(self.find(block).is_none(), "what is programmed is not collected");
         volume.blocks.begin_victim(block);
-        self.list.push(Victim { damaged: true, failed: true, ..Victim::new(block) });
+        let victim = Victim::new(block, &volume.blocks);
+        self.list.push(Victim { damaged: true, failed: true, ..victim });
     }
 
     /// A block could not be erased: what was collected in it stays dead, and so does what was moved out of it.
@@ -139,11 +140,22 @@ impl Victims {
         }
     }
 
-    /// A block has been erased: the keys whose dead count falls, if it was a victim.
-    pub(super) fn erased(&mut self, block: BlockId) -> Option<Vec<RecordOfEpoch>> {
+    /// A block has been erased: the keys whose dead count falls, if it was a victim. What had moved to it
+    /// out of others that are not erased yet is counted before that.
+    pub(super) fn erased(
+        &mut self,
+        block: BlockId,
+        blocks: &Blocks,
+        spaces: &mut Spaces,
+    ) -> Option<Vec<RecordOfEpoch>> {
         let at = self.list.iter().position(|victim| victim.block == block)?;
         let victim = self.list.remove(at);
         assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
+        if !is_planted!(OutlivesItsMove) {
+            let sealed_at = blocks.get(block).sealed_at();
+            let origins = self.list.iter_mut().filter(|one| one.may_have_moved_to(sealed_at));
+            origins.for_each(|origin| origin.count_copies(spaces));
+        }
         Some(victim.dead)
     }
 
