@@ -262,6 +262,8 @@ pub enum Bug {
     /// A tombstone counts as dead in its block although it hides something: collection moves such blocks again and
     /// again, and wins nothing.
     TombstonesCountAsDead,
+    /// The parts of a tombstone that hides nothing any more never count as dead.
+    KeepsTombstoneParts,
     /// A write that has waited for a promise, and then for a page, may wait for a promise again.
     WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.

@@ -666,7 +666,8 @@ impl Upkeep for Mftl {
         self.poll();
         if !self.life.has_failed() {
             let Self { kit, spaces, reads, collector, checkpointer, .. } = self;
-            if large::pump(kit, spaces, &mut collector.victims) {
+            let died = large::pump(kit, spaces, &mut collector.victims);
+            if reads.take_parts_died() || died {
                 collector.much_died();
             }
             kit.volume.clean_blocks();

@@ -149,6 +149,8 @@ pub(super) struct PendingReads {
     pub(super) assemblies: Assemblies<Waiter>,
     /// Keys that recovery has asked for, with their numbers; none: it could not be read.
     pub(super) keys: Vec<(usize, Option<Vec<u8>>)>,
+    /// Blocks have heard of parts that nobody needs any more.
+    parts_died: bool,
 }
 
 impl PendingReads {
@@ -158,7 +160,13 @@ impl PendingReads {
             pages: PageReads::new(),
             assemblies: Assemblies::new(assembled_bytes),
             keys: Vec::new(),
+            parts_died: false,
         }
+    }
+
+    /// Whether blocks have heard of parts that nobody needs any more since the last call.
+    pub(super) fn take_parts_died(&mut self) -> bool {
+        core::mem::take(&mut self.parts_died)
     }
 
     /// Nobody wants the answers to the gets under way any more.
@@ -289,10 +297,11 @@ impl<'a> Serving<'a> {
     fn dead_parts(&mut self, record: &Record<'_>, by: Timestamp) {
         debug_assert!(record.version.timestamp <= by, "a younger version supersedes it");
         let blocks = &mut self.kit.volume.blocks;
+        let watermark = self.spaces.marks.collection();
+        self.reads.parts_died |= by <= watermark;
         let head = record.kind.is_large().then(|| LargeHead::read(record.value)).flatten();
         for extent in head.iter().flat_map(|head| &head.extents) {
             let dead = extent.pages * PAGE_BYTES as u32;
-            let watermark = self.spaces.marks.collection();
             blocks.superseded_bytes(blocks.of(extent.page), dead, by, watermark);
         }
     }

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashDevice, Generation, Geometry, PAGE_BYTES, PageId};
-use timestone_types::{HashSeed, KeyspaceId, Timestamp, is_planted};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::checkpoint::{self, BlockMark, Checkpointer, Content, NamedKey, StreamItem};
 use super::collect::Collector;
@@ -98,6 +98,8 @@ struct Recovery {
     /// Superseded records in blocks that may be of large values: those let the blocks of their parts
     /// know, once it is clear which blocks those are.
     superseded: Vec<(KeyspaceId, KeyId, Superseded)>,
+    /// Tombstones with parts.
+    tombstones: Vec<(KeyspaceId, KeyId, Version, Location)>,
     /// Keys in keyspaces that are ordered that are not in the heads of their values.
     outside: Vec<OutsideKey>,
     /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
@@ -133,6 +135,7 @@ pub(super) fn open(
         invalid: InvalidPages::default(),
         orphans: Vec::new(),
         superseded: Vec::new(),
+        tombstones: Vec::new(),
         outside: Vec::new(),
         emptied: Vec::new(),
         listed: BTreeSet::new(),
@@ -616,6 +619,9 @@ impl Recovery {
         );
         if location.tombstone() {
             self.blocks.superseded(page, record.version.timestamp, Timestamp::ZERO);
+            if head.is_some() {
+                self.tombstones.push((record.keyspace, id, record.version, location));
+            }
         }
     }
 
@@ -723,6 +729,13 @@ impl Recovery {
         }
         for (keyspace, id, Superseded { version, location, by }) in self.superseded {
             reads.note_dead_parts((keyspace, id, version, location), by, &mut volume);
+        }
+        for (keyspace, id, version, location) in self.tombstones {
+            let index = spaces.index(keyspace);
+            if index.is_some_and(|index| index.is_bare(id, version, location)) {
+                let by = version.timestamp;
+                reads.note_dead_parts((keyspace, id, version, location), by, &mut volume);
+            }
         }
         volume.clean_blocks();
         let checkpointer = Checkpointer::resume(newest, complete, config.checkpoint_bytes);

@@ -1,9 +1,9 @@
 //! The dead counts of `mftl`: a tombstone stays as long as something older of its key is on flash, and
 //! no longer.
 
-use timestone_flash::{Fault, MemoryMedia, OpKind, PageId};
-use timestone_store::Mftl;
+use timestone_flash::{Fault, MemoryMedia, OpKind, PAGE_BYTES, PageId};
 use timestone_store::prelude::*;
+use timestone_store::{Mftl, StoreError};
 
 use crate::collection::{Dice, seeds};
 use crate::driver::{Driver, SPACE, at, config, media, open, version};
@@ -114,6 +114,67 @@ fn what_a_fence_hides_keeps_no_tombstone() {
     assert!(stats.collection.collected_blocks > 100);
     assert!(stats.collection.dropped_tombstones >= 40, "{:?}", stats.collection);
     assert_eq!(stats.index.keys, 7, "{:?}", stats.index);
+}
+
+/// Keys that do not fit a page are put and deleted again and again, and what they had is collected before they are
+/// put anew. Bytes that seem to be alive after some rounds, and after many; none if the device is full.
+fn live_after_deletes(restarts: bool) -> Option<(u64, u64)> {
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, config());
+    let (mut time, mut early) = (0, 0);
+    for round in 0..400u64 {
+        let key = vec![(round % 40) as u8; 20_000];
+        let full = (0..200).find_map(|_| {
+            driver.pump();
+            match driver.try_put(&key, time + 1, &[1; 300]) {
+                Err(StoreError::Busy) => None,
+                put => Some(put.is_err()),
+            }
+        });
+        if full.unwrap_or(true) {
+            return None;
+        }
+        driver.delete(&key, time + 2);
+        for n in 0..60u64 {
+            driver.put(&(n % 7).to_be_bytes(), time + 3 + n, &[2; 700]);
+            driver.store.advance_watermark(at(time + 2 + n));
+            driver.store.advance_replay_floor(at(time + 2 + n));
+            driver.pump();
+        }
+        time += 100;
+        if restarts && round % 50 == 25 {
+            if round % 100 == 25 {
+                driver.store.checkpoint_now();
+            }
+            rest(&mut driver);
+            drop(driver);
+            driver = open(&media, config()).0;
+            driver.store.advance_watermark(at(time));
+        }
+        if round == 100 {
+            early = driver.store.stats().space.live_bytes;
+        }
+    }
+    assert!(driver.store.stats().collection.collected_blocks > 40);
+    Some((early, driver.store.stats().space.live_bytes))
+}
+
+#[test]
+fn parts_of_tombstones_die_with_what_they_hide() {
+    for restarts in [false, true] {
+        let live = live_after_deletes(restarts);
+        let is_bounded = |(early, late): (u64, u64)| early.max(late) < 150 * PAGE_BYTES as u64;
+        assert!(live.is_some_and(is_bounded), "restarts: {restarts}, {live:?}");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn parts_of_tombstones_that_never_die_are_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    let live = with(Bug::KeepsTombstoneParts, || live_after_deletes(false));
+    assert!(live.is_none_or(|(_, late)| late > 200 * PAGE_BYTES as u64), "{live:?}");
 }
 
 /// Puts, deletes, large and small, many of a few keys, and the watermark close behind: when collection rests, the

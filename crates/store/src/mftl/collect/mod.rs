@@ -157,7 +157,7 @@ impl Collector {
     ) {
         assert!(put_bytes >= self.put_bytes, "bytes that were put only rise");
         let consumed = put_bytes - core::mem::replace(&mut self.put_bytes, put_bytes);
-        bare_tombstones_died(spaces, &mut kit.volume.blocks);
+        bare_tombstones_died(spaces, reads, &mut kit.volume);
         let asked = kit.room.take_asked();
         let blocks = &kit.volume.blocks;
         let (free, low, reserve) = (blocks.free_count(), low_water(blocks), blocks.reserve());
@@ -343,13 +343,18 @@ fn count_down(dead: &[RecordOfEpoch], spaces: &mut Spaces) {
 }
 
 /// Tombstones that hide nothing any more are dead from now on, and not before: what seems dead and has to be moved
-/// wins no room, however often it is moved.
-fn bare_tombstones_died(spaces: &mut Spaces, blocks: &mut Blocks) {
+/// wins no room, however often it is moved. So are the parts of one whose key does not fit a page. (One that is still
+/// staged is looked at when its head is written.)
+fn bare_tombstones_died(spaces: &mut Spaces, reads: &mut PendingReads, volume: &mut Volume) {
     let watermark = spaces.marks.collection();
     for space in &mut spaces.list {
-        for (version, place) in space.index.take_bare() {
-            if place.staged().is_none() && !is_planted!(TombstonesCountAsDead) {
-                blocks.superseded(PageId(place.page()), version.timestamp, watermark);
+        for (id, version, place) in space.index.take_bare() {
+            if place.staged().is_some() || is_planted!(TombstonesCountAsDead) {
+                continue;
+            }
+            volume.blocks.superseded(PageId(place.page()), version.timestamp, watermark);
+            if !is_planted!(KeepsTombstoneParts) {
+                reads.note_dead_parts((space.id, id, version, place), version.timestamp, volume);
             }
         }
     }

@@ -476,7 +476,10 @@ impl MoveOut<'_> {
             Assessment::DroppedTombstone => {
                 space.key_left(id, key);
                 self.counts.dropped_tombstones += 1;
-                self.parts_died(head.as_ref());
+                // Those of a tombstone died when it hid nothing any more.
+                if !record.kind.is_tombstone() {
+                    self.parts_died(head.as_ref());
+                }
                 true
             }
         }

@@ -84,14 +84,19 @@ impl Index {
         let Some(slot) = self.slot(id) else { return };
         let head = self.head(id, slot);
         if head.location.tombstone() && head.older == Link::NONE {
-            let bare = (head.version(), head.location);
+            let bare = (id, head.version(), head.location);
             self.bare.push(bare);
         }
     }
 
-    /// Tombstones that hide nothing any more since the last call: their versions, and where they were then.
-    pub(crate) fn take_bare(&mut self) -> impl Iterator<Item = (Version, Location)> + '_ {
+    /// Tombstones that hide nothing any more since the last call: their keys and versions, and where they were then.
+    pub(crate) fn take_bare(&mut self) -> impl Iterator<Item = (KeyId, Version, Location)> + '_ {
         self.bare.drain(..)
+    }
+
+    /// Whether a version is its key's youngest, a tombstone at this place, and hides nothing.
+    pub(crate) fn is_bare(&self, id: KeyId, version: Version, place: Location) -> bool {
+        place.tombstone() && self.latest(id) == Some((version, place)) && !self.hides(id)
     }
 
     /// Whether a key has anything beside its youngest version, which a tombstone hides.

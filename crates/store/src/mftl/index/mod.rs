@@ -121,7 +121,7 @@ pub(crate) struct Index {
     expiring_heads: u64,
     walked: Walked,
     /// Tombstones that hide nothing any more, for whoever asks next.
-    bare: Vec<(Version, Location)>,
+    bare: Vec<(KeyId, Version, Location)>,
 }
 
 impl Index {

@@ -241,7 +241,7 @@ fn told_when_bare(goes: impl FnOnce(&mut Index)) -> Vec<u64> {
     index.put(id(1), spot, at(30), tombstone, at(5).timestamp);
     assert!(index.hides(id(1)) && index.take_bare().next().is_none());
     goes(&mut index);
-    index.take_bare().map(|(version, _)| version.timestamp.as_nanos()).collect()
+    index.take_bare().map(|(_, version, _)| version.timestamp.as_nanos()).collect()
 }
 
 #[test]
