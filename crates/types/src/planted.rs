@@ -264,6 +264,10 @@ pub enum Bug {
     TombstonesCountAsDead,
     /// The parts of a tombstone that hides nothing any more never count as dead.
     KeepsTombstoneParts,
+    /// A tombstone that has counted as dead since it hides nothing counts again when a fence hides it.
+    CountsBareAgain,
+    /// The parts of large values that a fence hides never count as dead.
+    FenceKeepsParts,
     /// A write that has waited for a promise, and then for a page, may wait for a promise again.
     WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.

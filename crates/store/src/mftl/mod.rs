@@ -673,7 +673,7 @@ impl Upkeep for Mftl {
             kit.volume.clean_blocks();
             collector.pump(self.writes.bytes, kit, spaces, reads);
             let forgets_dead = !checkpointer.is_writing();
-            if spaces.sweep(&mut kit.volume.blocks, forgets_dead) {
+            if spaces.sweep(&mut kit.volume, reads, forgets_dead) {
                 collector.much_died();
             }
             spaces.tidy_orders();

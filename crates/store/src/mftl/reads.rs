@@ -151,6 +151,8 @@ pub(super) struct PendingReads {
     pub(super) keys: Vec<(usize, Option<Vec<u8>>)>,
     /// Blocks have heard of parts that nobody needs any more.
     parts_died: bool,
+    /// Heads that are being read for that.
+    dead_parts: u32,
 }
 
 impl PendingReads {
@@ -161,6 +163,7 @@ impl PendingReads {
             assemblies: Assemblies::new(assembled_bytes),
             keys: Vec::new(),
             parts_died: false,
+            dead_parts: 0,
         }
     }
 
@@ -185,19 +188,27 @@ impl PendingReads {
     }
 
     /// If a superseded record is a large one, the blocks of its parts must know: its head is read
-    /// for that.
+    /// for that. Whether it is.
     pub(super) fn note_dead_parts(
         &mut self,
         dead: (KeyspaceId, KeyId, Version, Location),
         by: Timestamp,
         volume: &mut Volume,
-    ) {
+    ) -> bool {
         let (keyspace, id, version, location) = dead;
         debug_assert!(version.timestamp <= by, "a younger version supersedes it");
         let page = PageId(location.page());
-        if location.staged().is_none() && volume.blocks.is_large(page) {
+        let is_large = location.staged().is_none() && volume.blocks.is_large(page);
+        if is_large {
+            self.dead_parts += 1;
             self.wait(Waiter::keyless(For::DeadParts(by), keyspace, id, version, page), volume);
         }
+        is_large
+    }
+
+    /// Heads that are being read so that blocks hear of dead parts.
+    pub(super) fn dead_parts(&self) -> u32 {
+        self.dead_parts
     }
 }
 
@@ -261,6 +272,7 @@ impl<'a> Serving<'a> {
         let mut waiting = self.reads.pages.arrived(page, &mut self.kit.volume);
         while let Some(waiter) = self.reads.pages.next(&mut waiting) {
             debug_assert_eq!(waiter.page, page, "it waited for this page");
+            self.reads.dead_parts -= u32::from(matches!(waiter.who, For::DeadParts(_)));
             match failure {
                 None => self.serve(waiter, bytes),
                 Some(failure) => self.failed(waiter.who, failure.error(page)),

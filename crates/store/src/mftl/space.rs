@@ -8,18 +8,23 @@
 //! ```text
 //!   put, get, collect ─► keyspace ─► fences │ index ─► versions of a key
 //!                                       └─ passed by the watermark ─► sweep ─► blocks hear
+//!                                                                       └─► heads read: parts
 //! ```
+//!
+//! Hidden dependency that this module made explicit: blocks hear of the parts of large values when their
+//! heads have been read, so a sweep goes only so far ahead of these reads; and no block is erased while an
+//! index that was dropped names something in it.
 //!
 //! Invariants: `list` ascends by keyspace; fences of a keyspace ascend by version; a keyspace is
 //! swept for a fence only when the collection watermark has passed it.
 
 use timestone_flash::{BlockId, PageId};
-use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version, check_key, is_planted};
 
 use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::order::{Order, TidyBudget};
+use super::reads::PendingReads;
 use crate::error::StoreError;
-use crate::kit::blocks::Blocks;
 use crate::kit::volume::Volume;
 use crate::kit::watermarks::Watermarks;
 use crate::layout::{LargeHead, Record};
@@ -29,6 +34,16 @@ use crate::layout::{LargeHead, Record};
 pub(crate) struct Fence {
     pub(crate) version: Version,
     pub(crate) page: u32,
+}
+
+/// A sweep waits while so many heads are being read.
+const MOST_HEADS_READ: u32 = 256;
+
+/// An index that was dropped whole, and the next segment of which blocks do not know it yet.
+struct Dropped {
+    keyspace: KeyspaceId,
+    index: Index,
+    next: u16,
 }
 
 /// One keyspace.
@@ -173,7 +188,7 @@ pub(crate) struct Spaces {
     pub(crate) seed: HashSeed,
     pub(super) marks: Watermarks,
     pub(crate) list: Vec<Space>,
-    dropped: Vec<(Index, u16)>,
+    dropped: Vec<Dropped>,
     /// The whole log is being read, and there is memory for tables with more room than they need.
     has_room: bool,
 }
@@ -293,15 +308,45 @@ impl Spaces {
         !self.dropped.is_empty() || self.list.iter().any(emptying)
     }
 
-    /// Does a little of what fences ask for; reports the pages that lose a record. True when
+    /// A record that a fence hides is met in a block that is being emptied: no index names it any more. Whether
+    /// one did that takes it for alive; if so, nobody has told that its parts are dead.
+    pub(super) fn forget_hidden(
+        &mut self,
+        keyspace: KeyspaceId,
+        id: KeyId,
+        version: Version,
+        page: u32,
+    ) -> bool {
+        let now = self.find(keyspace).map(|at| &mut self.list[at].index);
+        let dropped = self.dropped.iter_mut().filter(|one| one.keyspace == keyspace);
+        let before = dropped.filter(|one| id.segment >= one.next).map(|one| &mut one.index);
+        now.into_iter().chain(before).fold(false, |alive, index| {
+            let counts_as_alive = index.counts_as_alive(id, version, page);
+            index.forget(id, version, page);
+            alive || counts_as_alive
+        })
+    }
+
+    /// Does a little of what fences ask for: blocks hear of what they lose. True when
     /// something is left to do. `forgets_dead`: dead records that a fence hides are counted no more.
-    pub(super) fn sweep(&mut self, blocks: &mut Blocks, forgets_dead: bool) -> bool {
+    pub(super) fn sweep(
+        &mut self,
+        volume: &mut Volume,
+        reads: &mut PendingReads,
+        forgets_dead: bool,
+    ) -> bool {
         const STEP: u16 = 8;
+        if reads.dead_parts() >= MOST_HEADS_READ {
+            return false;
+        }
         let watermark = self.marks.collection();
-        let mut gone = |page: u32, by: Timestamp| {
-            if page < Location::MAX_PAGES {
-                blocks.superseded(PageId(page), by, watermark);
+        let mut gone = |dead: (KeyspaceId, KeyId, Version, Location), by: Timestamp| {
+            let (.., location) = dead;
+            if location.staged().is_some() {
+                return false;
             }
+            volume.blocks.superseded(PageId(location.page()), by, watermark);
+            !is_planted!(FenceKeepsParts) && reads.note_dead_parts(dead, by, volume)
         };
         for space in &mut self.list {
             let fence = space.fence_at(watermark);
@@ -318,35 +363,38 @@ impl Spaces {
                 assert!(space.index.keys() == 0 && space.sweep_next < SEGMENTS as u16);
                 space.swept = fence;
                 space.sweep_next = 0;
-                self.dropped.push((index, 0));
+                self.dropped.push(Dropped { keyspace: space.id, index, next: 0 });
                 return true;
             }
             if space.sweep_next == 0 {
                 space.sweeping = fence;
             }
             let fence = space.sweeping;
+            let (keyspace, mut heads) = (space.id, 0);
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
-            for segment in space.sweep_next..end {
-                let gone = |location: Location| gone(location.page(), fence.timestamp);
-                space.index.sweep(segment, fence, forgets_dead, gone);
+            while space.sweep_next < end && heads < MOST_HEADS_READ {
+                let gone = |id, version, location| {
+                    heads += u32::from(gone((keyspace, id, version, location), fence.timestamp));
+                };
+                space.index.sweep(space.sweep_next, fence, forgets_dead, gone);
+                space.sweep_next += 1;
             }
-            space.sweep_next = if end == SEGMENTS as u16 { 0 } else { end };
+            space.sweep_next %= SEGMENTS as u16;
             if space.sweep_next == 0 {
                 space.swept = fence;
             }
             return true;
         }
-        let Some((index, next)) = self.dropped.last_mut() else { return false };
+        let Some(Dropped { keyspace, index, next }) = self.dropped.last_mut() else { return false };
         let end = (*next + STEP).min(SEGMENTS as u16);
-        for segment in *next..end {
-            for (_, chain, _) in index.keys_from(segment, 0) {
-                for (version, location) in chain {
-                    gone(location.page(), version.timestamp);
-                }
+        let mut heads = 0;
+        while *next < end && heads < MOST_HEADS_READ {
+            for (id, version, location) in index.alive_in(*next) {
+                heads += u32::from(gone((*keyspace, id, version, location), version.timestamp));
             }
+            *next += 1;
         }
-        *next = end;
-        if end == SEGMENTS as u16 {
+        if *next == SEGMENTS as u16 {
             self.dropped.pop();
         }
         true

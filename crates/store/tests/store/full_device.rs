@@ -6,8 +6,9 @@ use std::time::Duration;
 use timestone_flash::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
 use timestone_store::prelude::*;
 use timestone_store::{Mftl, Skimpy, StoreError};
+use timestone_types::KeyspaceId;
 
-use crate::driver::{Driver, SPACE, Survives, at, config, media, open, version};
+use crate::driver::{Driver, ORDERED, SPACE, Survives, at, config, media, open, version};
 
 #[test]
 fn a_full_device_refuses_puts_and_recovers_by_deletes() {
@@ -74,44 +75,75 @@ fn a_store_is_not_full_of_values_that_are_not_written_yet() {
     overwrites_faster_than_the_device::<Skimpy>();
 }
 
-/// A fence hides everything, and blocks do not know yet: that passes by itself.
+/// A device is filled with values of so many bytes, and a fence hides all of them, but for one that is put `beside` it,
+/// above. Blocks do not know at once; that passes by itself.
+fn fence_on_a_full_device(space: KeyspaceId, bytes: usize, cold: bool, beside: bool) {
+    let (mut driver, _) = open(&media(8, 64), config());
+    driver.space = space;
+    let mut stored = 0u64;
+    loop {
+        match driver.try_put(&stored.to_be_bytes(), 10 + stored, &vec![3; bytes]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => {}
+            Err(StoreError::DeviceFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        driver.store.advance_watermark(at(15));
+        driver.pump();
+    }
+    driver.pumps(if cold { 200 } else { 1 });
+    // A device is full for a large value while there is room for small ones.
+    assert!(driver.store.stats().space.full || bytes > 900);
+    let fence = 20_000;
+    if beside {
+        driver.delete(b"beside", fence + 1);
+    }
+    driver.store.fence(space, version(fence)).expect("a fence goes deeper than puts");
+    for turn in 0..200 {
+        driver.pump();
+        if turn == 50 {
+            driver.store.advance_watermark(at(fence));
+        }
+        let admitted = driver.admit(900, 0);
+        assert!(
+            matches!(admitted, Ok(()) | Err(StoreError::Busy)),
+            "{admitted:?}: what the fence hides will be free"
+        );
+        let put = driver.try_put(b"new", fence + 1, &[4; 900]);
+        assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
+        assert!(!driver.store.stats().space.full);
+    }
+    let new = driver.count(space, fence + 1);
+    for n in 0..stored * 3 / 4 {
+        driver.put(&n.to_be_bytes(), fence + 2, &vec![4; bytes]);
+    }
+    assert_eq!(driver.count(space, fence + 2), stored * 3 / 4 + new);
+}
+
 #[test]
 fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
-    for cold in [false, true] {
-        let (mut driver, _) = open(&media(8, 64), config());
-        let mut stored = 0u64;
-        loop {
-            match driver.try_put(&stored.to_be_bytes(), 10 + stored, &[3; 900]) {
-                Ok(()) => stored += 1,
-                Err(StoreError::Busy) => {}
-                Err(StoreError::DeviceFull { .. }) => break,
-                Err(error) => panic!("{error}"),
-            }
-            driver.store.advance_watermark(at(15));
-            driver.pump();
-        }
-        driver.pumps(if cold { 200 } else { 1 });
-        assert!(driver.store.stats().space.full);
-        let fence = 20_000;
-        driver.store.fence(SPACE, version(fence)).expect("a fence goes deeper than puts");
-        for _ in 0..50 {
-            driver.pump();
-            let admitted = driver.admit(900, 0);
-            assert!(
-                matches!(admitted, Ok(()) | Err(StoreError::Busy)),
-                "{admitted:?}: what the fence hides will be free"
-            );
-            let put = driver.try_put(b"new", fence + 1, &[4; 900]);
-            assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
-        }
-        assert!(!driver.store.stats().space.full);
-        driver.store.advance_watermark(at(fence));
-        let new = driver.count(SPACE, fence + 1);
-        for n in 0..stored * 3 / 4 {
-            driver.put(&n.to_be_bytes(), fence + 2, &[4; 900]);
-        }
-        assert_eq!(driver.count(SPACE, fence + 2), stored * 3 / 4 + new);
+    for (bytes, cold, beside) in [
+        (900, false, false),
+        (900, true, false),
+        (900, true, true),
+        (100_000, false, false),
+        (100_000, true, false),
+        (100_000, true, true),
+    ] {
+        fence_on_a_full_device(SPACE, bytes, cold, beside);
+        fence_on_a_full_device(ORDERED, bytes, cold, beside);
     }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn parts_of_large_values_that_a_fence_hides_and_that_never_die_are_noticed() {
+    use timestone_types::planted::{Bug, set, with};
+
+    let run = || with(Bug::FenceKeepsParts, || fence_on_a_full_device(SPACE, 100_000, true, false));
+    let found = std::panic::catch_unwind(run).is_err();
+    set(None);
+    assert!(found, "the planted bug is found");
 }
 
 #[test]

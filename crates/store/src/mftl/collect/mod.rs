@@ -173,7 +173,7 @@ impl Collector {
         }
         self.judge(free > reserve && free >= self.short_of, kit, spaces);
         if ahead < low.max(asked) {
-            self.make_room(scarcity, kit, spaces);
+            self.make_room(scarcity, kit, (spaces, reads));
         }
         let pages = self.pages_to_look_at(consumed, scarcity);
         if self.victims.advance(pages, kit, spaces, reads) {
@@ -221,14 +221,19 @@ impl Collector {
     }
 
     /// Chooses a victim, or grows.
-    fn make_room(&mut self, scarcity: Scarcity, kit: &mut Kit, spaces: &Spaces) {
+    fn make_room(
+        &mut self,
+        scarcity: Scarcity,
+        kit: &mut Kit,
+        (spaces, reads): (&Spaces, &PendingReads),
+    ) {
         self.assert_sound();
         let can_grow = kit.room.may_grow(&kit.volume) > 0;
         let watermark = spaces.marks.collection();
         let futile = self.trial.futile().filter(|futile| watermark < futile.until);
         match futile.filter(|_| scarcity.short && !can_grow) {
-            Some(futile) => kit.room.set_stuck(!futile.hope && !may_win_room(kit, spaces)),
-            None => self.search_victim(scarcity, can_grow, kit, spaces),
+            Some(futile) => kit.room.set_stuck(!futile.hope && !may_win_room(kit, spaces, reads)),
+            None => self.search_victim(scarcity, can_grow, kit, (spaces, reads)),
         }
         // Puts that are being refused wait for no victim.
         if can_grow && (scarcity.short || !self.victims.are_emptying()) {
@@ -243,7 +248,7 @@ impl Collector {
         scarcity: Scarcity,
         can_grow: bool,
         kit: &mut Kit,
-        spaces: &Spaces,
+        (spaces, reads): (&Spaces, &PendingReads),
     ) {
         self.assert_sound();
         let Scarcity { short, depth } = scarcity;
@@ -288,7 +293,7 @@ impl Collector {
             }
             Search::Later if short => kit.room.set_stuck(false),
             Search::Nothing if short && !can_grow && self.victims.len() == 0 => {
-                kit.room.set_stuck(!may_win_room(kit, spaces));
+                kit.room.set_stuck(!may_win_room(kit, spaces, reads));
             }
             Search::Later | Search::Nothing => {}
         }
@@ -312,8 +317,8 @@ impl Collector {
 }
 
 /// Whether room may come of what collection cannot see yet.
-fn may_win_room(kit: &Kit, spaces: &Spaces) -> bool {
-    spaces.are_emptying() || kit.staging.has_puts()
+fn may_win_room(kit: &Kit, spaces: &Spaces, reads: &PendingReads) -> bool {
+    spaces.are_emptying() || kit.staging.has_puts() || reads.dead_parts() > 0
 }
 
 /// Up to which live share, in thousandths, blocks are collected.

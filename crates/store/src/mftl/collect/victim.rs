@@ -270,6 +270,7 @@ mod tests {
     use timestone_types::{ClientId, KeyHash, Timestamp};
 
     use super::super::super::index::{Location, Spot};
+    use super::super::super::reads::PendingReads;
     use super::super::super::space::Fence;
     use super::*;
     use crate::kit::volume::tests::volume;
@@ -300,7 +301,8 @@ mod tests {
         assert!(spaces.list[place].add_fence(fence));
         let staging = Staging::new(0);
         spaces.marks.raise(Timestamp::from_nanos(33), &volume.writer, &staging);
-        while spaces.sweep(&mut volume.blocks, true) {}
+        let mut reads = PendingReads::new(0);
+        while spaces.sweep(&mut volume, &mut reads, true) {}
         assert_eq!(spaces.list[place].index.dead(), 0, "all of it is hidden");
         (5..=6).for_each(|n| put(&mut spaces, 10 * n));
         assert_eq!(spaces.list[place].index.dead(), 1);

@@ -423,17 +423,24 @@ impl MoveOut<'_> {
         let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
         let id = self.spaces.id_of_record(record, head.as_ref());
         let blocks = &self.kit.volume.blocks;
-        let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
         let key = head.as_ref().is_none_or(|head| head.key_outside == 0).then_some(record.key);
+        let Some(space) = self.spaces.get_mut(record.keyspace) else { return true };
         let is_hidden = record.version <= space.fence_at(marks.collection());
         let void = head.as_ref().filter(|head| head_is_void(head, blocks));
-        if is_hidden || void.is_some() {
+        if is_hidden {
+            // Nobody knows whether it was counted before.
+            let (keyspace, version) = (record.keyspace, record.version);
+            if self.spaces.forget_hidden(keyspace, id, version, page.0) && void.is_none() {
+                self.parts_died(head.as_ref());
+            }
+            if let Some(space) = self.spaces.get_mut(keyspace) {
+                space.key_left(id, key);
+            }
+            return true;
+        }
+        if let Some(void) = void {
             let is_named = space.index.forget(id, record.version, page.0);
-            // Of what a fence hides nobody knows whether it was counted before.
-            let is_counted = void.is_some_and(|head| is_known(head, blocks))
-                && !is_named
-                && !is_hidden
-                && space.index.has_dead(id);
+            let is_counted = is_known(void, blocks) && !is_named && space.index.has_dead(id);
             if is_counted {
                 victim.dead.push(RecordOfEpoch::new(space, id, record.version));
             }

@@ -117,7 +117,30 @@ impl Index {
         }
     }
 
-    /// Removes everything at or below a fence from one segment; reports the locations that leave.
+    /// The records of one segment that their blocks take for alive: of each key the youngest one, unless that is
+    /// a tombstone that hides nothing. All others were counted as dead when they came to be so.
+    pub(crate) fn alive_in(
+        &self,
+        segment: u16,
+    ) -> impl Iterator<Item = (KeyId, Version, Location)> + '_ {
+        self.segments.get(segment as usize).into_iter().flat_map(move |table| {
+            table.in_order(0).filter_map(move |at| {
+                let head = table.head(at);
+                let id = KeyId { segment, tag: table.tag(at), check: head.check };
+                head.counts_as_alive().then_some((id, head.version(), head.location))
+            })
+        })
+    }
+
+    /// Whether a record of a place is one of these.
+    pub(crate) fn counts_as_alive(&self, id: KeyId, version: Version, page: u32) -> bool {
+        self.slot(id).is_some_and(|slot| {
+            let head = self.head(id, slot);
+            head.version() == version && head.location.page() == page && head.counts_as_alive()
+        })
+    }
+
+    /// Removes everything at or below a fence from one segment; reports what leaves that its block takes for alive.
     /// Dead records that the fence hides are not counted from then on: who meets one does not count it
     /// down, for nobody could tell whether it was counted before.
     pub(crate) fn sweep(
@@ -125,7 +148,7 @@ impl Index {
         segment: u16,
         fence: Version,
         forgets_dead: bool,
-        mut gone: impl FnMut(Location),
+        mut gone: impl FnMut(KeyId, Version, Location),
     ) {
         self.assert_sound();
         let Some(table) = self.segments.get(segment as usize) else { return };
@@ -144,8 +167,10 @@ impl Index {
                     survivors.push((version, location));
                 } else {
                     swept = true;
-                    gone(location);
                 }
+            }
+            if head.version() <= fence && head.counts_as_alive() {
+                gone(id, head.version(), head.location);
             }
             let left = self.dead_above(&head, fence, forgets_dead);
             if swept {

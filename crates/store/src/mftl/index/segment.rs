@@ -15,7 +15,7 @@
 //! check.
 
 use timestone_io::{prefetch, prefetch_lines};
-use timestone_types::{ClientId, Timestamp, Version};
+use timestone_types::{ClientId, Timestamp, Version, is_planted};
 
 use super::Location;
 use super::pool::Link;
@@ -63,6 +63,12 @@ impl Head {
         location: Location::DEAD_COUNT,
         older: Link::NONE,
     };
+
+    /// Whether its block takes the record for alive: a tombstone that hides nothing counts as dead.
+    pub(super) fn counts_as_alive(&self) -> bool {
+        let is_bare = self.location.tombstone() && self.older == Link::NONE;
+        !is_bare || is_planted!(CountsBareAgain)
+    }
 
     /// A key with one version.
     pub(crate) fn new(check: u32, version: Version, location: Location) -> Self {

@@ -128,9 +128,10 @@ fn a_sweep_leaves_what_is_above_the_fence() {
     }
     let mut gone = 0;
     for segment in 0..SEGMENTS as u16 {
-        index.sweep(segment, at(20), true, |_| gone += 1);
+        index.sweep(segment, at(20), true, |_, _, _| gone += 1);
     }
-    assert_eq!((gone, index.keys(), index.versions(), index.live_heads()), (100, 50, 50, 50));
+    assert_eq!(gone, 50, "what a younger version supersedes was counted then");
+    assert_eq!((index.keys(), index.versions(), index.live_heads()), (50, 50, 50));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn pruned() -> Index {
 }
 
 fn sweep(index: &mut Index, fence: u64) {
-    index.sweep(id(1).segment, at(fence), true, |_| {});
+    index.sweep(id(1).segment, at(fence), true, |_, _, _| {});
 }
 
 #[test]
@@ -204,7 +205,7 @@ fn dead_above_a_fence() {
     assert_eq!((index.versions(), index.dead()), (2, 2));
     // A restart by the checkpoint that is being written may not have passed it.
     let mut index = pruned();
-    index.sweep(id(1).segment, at(35), false, |_| {});
+    index.sweep(id(1).segment, at(35), false, |_, _, _| {});
     assert_eq!((index.versions(), index.dead()), (1, 2));
     // So may a copy, or what a checkpoint counted.
     let mut index = pruned();
@@ -247,7 +248,10 @@ fn told_when_bare(goes: impl FnOnce(&mut Index)) -> Vec<u64> {
 #[test]
 fn a_tombstone_that_hides_nothing_any_more_is_told_once() {
     assert_eq!(told_when_bare(|_| {}), [0; 0]);
-    assert_eq!(told_when_bare(|index| index.sweep(id(1).segment, at(20), true, |_| {})), [30]);
+    assert_eq!(
+        told_when_bare(|index| index.sweep(id(1).segment, at(20), true, |_, _, _| {})),
+        [30]
+    );
     assert_eq!(told_when_bare(|index| assert!(index.forget(id(1), at(10), 1))), [30]);
     let erased = |index: &mut Index| {
         let fate = index.assess(id(1), at(10), 1, at(40).timestamp, true);
@@ -256,4 +260,39 @@ fn a_tombstone_that_hides_nothing_any_more_is_told_once() {
         index.erased(id(1));
     };
     assert_eq!(told_when_bare(erased), [30]);
+}
+
+/// Of a value, a tombstone that hides something, and one that does not: what blocks are told to be dead when a fence
+/// hides all of them, in both ways in which it can.
+fn told_of_a_fence() -> [Vec<u64>; 2] {
+    let mut index = Index::new();
+    let delete = |index: &mut Index, n: u64, nanos: u64| {
+        let spot = index.probe(id(n), at(nanos));
+        let place = Location::new(nanos as u32, true, false);
+        index.put(id(n), spot, at(nanos), place, Timestamp::ZERO);
+    };
+    put(&mut index, id(1), 10, 10, 0);
+    put(&mut index, id(2), 10, 10, 0);
+    delete(&mut index, 2, 20);
+    delete(&mut index, 3, 30);
+    let told = |version: Version| version.timestamp.as_nanos();
+    let mut ways = [Vec::new(), Vec::new()];
+    for segment in 0..SEGMENTS as u16 {
+        ways[0].extend(index.alive_in(segment).map(|(_, version, _)| told(version)));
+        index.sweep(segment, at(40), true, |_, version, _| ways[1].push(told(version)));
+    }
+    ways.iter_mut().for_each(|way| way.sort_unstable());
+    ways
+}
+
+#[test]
+fn what_counts_as_dead_already_is_not_told_when_a_fence_hides_it() {
+    assert_eq!(told_of_a_fence(), [[10, 20], [10, 20]]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_tombstone_that_counts_twice_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::CountsBareAgain, told_of_a_fence), [[10, 20, 30], [10, 20, 30]]);
 }
