@@ -256,6 +256,8 @@ pub enum Bug {
     OutlivesItsMove,
     /// Several blocks are emptied at once although what is free may be too little to finish them all.
     EmptiesTooMany,
+    /// Parts of large values take the room that blocks need which are being emptied.
+    PartsTakeAll,
     /// What is known to be wanted of the log's tail is moved by itself although its bucket may have records in a block that was
     /// set aside: nothing leads to those any more.
     MovesBesideAside,

@@ -161,10 +161,28 @@ impl Staged {
         u32::from(self.moved.is_none())
     }
 
+    /// The same, and while blocks are being emptied of records what these need: each gives room when it is empty,
+    /// and a value gives none. One that may not be split leaves them nothing, for heads in such blocks wait for it.
+    pub(crate) fn leave_beside(&self, blocks: &Blocks) -> u32 {
+        let may_wait = blocks.are_emptying() && self.may_be_split(blocks.geometry);
+        if may_wait && !is_planted!(PartsTakeAll) {
+            self.leave().max(blocks.least_reserve())
+        } else {
+            self.leave()
+        }
+    }
+
+    /// Whether something may be written between its parts: each time splits an extent, and its head has room for
+    /// so many.
+    fn may_be_split(&self, geometry: Geometry) -> bool {
+        let blocks = (self.cut.parts - self.written).div_ceil(geometry.pages_per_block);
+        self.extents.len() + (blocks as usize) < MAX_EXTENTS
+    }
+
     /// Whether there is room for a part.
     fn may_write_part(&self, volume: &Volume) -> bool {
         let Volume { writer, blocks, .. } = volume;
-        let has_block = blocks.clean_count() > 0 && blocks.free_count() > self.leave();
+        let has_block = blocks.clean_count() > 0 && blocks.free_count() > self.leave_beside(blocks);
         let has_room = has_block || writer.pages_left(StreamId::Large, blocks) > 0;
         has_room && !writer.is_behind()
     }
@@ -185,7 +203,7 @@ impl Staged {
                 part: self.written,
             };
             let used = payload.len() as u16;
-            let (kind, leave) = (PageKind::LargePart, self.leave());
+            let (kind, leave) = (PageKind::LargePart, self.leave_beside(&volume.blocks));
             let page = volume.append_raw(StreamId::Large, kind, used, leave, |page| {
                 write_part_header(page, &header);
                 let at = page.len() - PART_PAYLOAD;
@@ -380,14 +398,10 @@ impl Staging {
         self.staged().any(|staged| staged.ordinal.is_none() && staged.written > 0)
     }
 
-    /// Whether something may be written between the parts of a value that is half written: each time splits
-    /// an extent, and its head has room for so many.
+    /// Whether something may be written between the parts of a value that is half written.
     pub(crate) fn may_be_split(&self, geometry: Geometry) -> bool {
         let is_half = |staged: &&Staged| staged.ordinal.is_none() && staged.written > 0;
-        self.staged().filter(is_half).all(|staged| {
-            let blocks = (staged.cut.parts - staged.written).div_ceil(geometry.pages_per_block);
-            staged.extents.len() + (blocks as usize) < MAX_EXTENTS
-        })
+        self.staged().filter(is_half).all(|staged| staged.may_be_split(geometry))
     }
 
     /// Writes parts from place `at` of the order on, up to the first value whose head is due: that
@@ -539,6 +553,49 @@ pub(crate) mod tests {
         let (_, staged) = staging.next_head(&mut at, &mut budget, &mut volume).expect("due");
         staging.finish(at, &staged, 1);
         assert!(staging.is_empty() && staging.bytes() == 0 && staging.moved_pages() == 0);
+    }
+
+    /// Free blocks that are left of seven when a value of more than these is written while three blocks are being
+    /// emptied of records, and when they are empty.
+    fn left_to_others(moved: Option<Moved>) -> [u32; 2] {
+        let (mut volume, mut staging) = (volume_of(40), Staging::new(1 << 20));
+        while volume.blocks.free_count() > 7 {
+            volume.blocks.take(StreamId::Cold, 0).expect("free");
+        }
+        let (record, key, value) = record(b"key", &vec![3; 200_000]);
+        let record = Record { key: &key, value: &value, ..record };
+        volume.blocks.note_large(Cut::of(key.len(), value.len()).parts);
+        staging.accept(&record, KeyId::new(record.hash, 77), 1, moved);
+        [3, 0].map(|emptying| {
+            volume.blocks.note_emptying(emptying);
+            for _ in 0..20 {
+                let (mut at, mut budget) = (0, 8);
+                assert!(staging.next_head(&mut at, &mut budget, &mut volume).is_none());
+                volume.flush_all();
+                run_until_idle(&mut volume);
+            }
+            assert!(!staging.has_work(&volume), "it waits for room");
+            volume.blocks.free_count()
+        })
+    }
+
+    fn moved() -> Moved {
+        Moved { victim: BlockId(0), from: PageId(0), extents: Vec::new() }
+    }
+
+    #[test]
+    fn a_value_takes_no_room_that_blocks_need_to_be_emptied() {
+        assert_eq!(left_to_others(None), [5, 1]);
+        assert_eq!(left_to_others(Some(moved())), [5, 0]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn values_that_take_what_is_needed_to_empty_blocks_are_found() {
+        use timestone_types::planted::{Bug, with};
+
+        assert_eq!(with(Bug::PartsTakeAll, || left_to_others(None)), [1, 1]);
+        assert_eq!(with(Bug::PartsTakeAll, || left_to_others(Some(moved()))), [0, 0]);
     }
 
     #[test]

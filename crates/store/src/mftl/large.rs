@@ -96,7 +96,8 @@ fn write_head(
     staged.write_head(&mut value);
     let before = kit.volume.writer.ordinal(StreamId::Large);
     let record = staged.head_record(&value);
-    let page = kit.volume.append(StreamId::Large, &record, staged.id.check, staged.leave());
+    let leave = staged.leave_beside(&kit.volume.blocks);
+    let page = kit.volume.append(StreamId::Large, &record, staged.id.check, leave);
     kit.buffers.give(value);
     let page = page?;
     if staged.moved.is_none() {

@@ -299,6 +299,11 @@ impl Blocks {
         self.emptying = blocks;
     }
 
+    /// Whether blocks are being emptied of records.
+    pub(crate) fn are_emptying(&self) -> bool {
+        self.emptying > 0
+    }
+
     /// Free blocks that deletes and fences must leave alone: each of several blocks that are being emptied may need
     /// one, and two streams one each. (The records of one alone never need more than two.) Never more than puts leave.
     pub(crate) fn least_reserve(&self) -> u32 {
