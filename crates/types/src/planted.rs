@@ -261,6 +261,12 @@ pub enum Bug {
     /// What is known to be wanted of the log's tail is moved by itself although its bucket may have records in a block that was
     /// set aside: nothing leads to those any more.
     MovesBesideAside,
+    /// A block of the log goes although tombstones were dropped while it was emptied, and an earlier one could not be
+    /// erased meanwhile: what they hid is there.
+    ForgetsBesideFailed,
+    /// After a restart a block of the log goes although an earlier one stays that has what tombstones in it hid, which
+    /// were dropped before the restart.
+    ForgetsDropped,
     /// A tombstone counts as dead in its block although it hides something: collection moves such blocks again and
     /// again, and wins nothing.
     TombstonesCountAsDead,

@@ -30,6 +30,7 @@ use super::chain::Gathering;
 use super::checkpoint::Chains;
 use super::contents::{FrugalContents, fence_record};
 use super::displaced::FailedBlocks;
+use super::emptied::{Emptied, EmptiedBlocks, SetAside};
 use super::futile::{Futile, LogRound};
 use super::jobs::{AT_ONCE, BucketJob, Circumstances, LONG_AT_ONCE, MOST_FAILURES, Repair, Why};
 use super::keep::{self, Leaving};
@@ -38,7 +39,7 @@ use super::reads::{Owner, ServingWalks};
 use super::rewrite::{self, Way, Weight};
 use super::spaces::Fence;
 use super::tail::{self, TailFate};
-use super::victim::{Emptied, SetAside, TailVictim, read_on};
+use super::victim::{TailVictim, read_on};
 use crate::kit::blocks::{BlockState, Blocks, EraseNeed};
 use crate::kit::ledger::Held;
 use crate::kit::volume::{Volume, block_bytes};
@@ -59,9 +60,7 @@ pub(super) struct TailCollector {
     victim: Option<TailVictim>,
     ahead: ReadAhead,
     pub(super) parts: PartsCollector,
-    /// Blocks that are empty when the log's ordinal is durable.
-    emptied: Vec<Emptied>,
-    erasing: Vec<Emptied>,
+    emptied: EmptiedBlocks,
     /// Buckets that are being rewritten.
     jobs: BTreeMap<u32, BucketJob>,
     /// How many of them only because their chains are long: those are written when they are gathered.
@@ -106,17 +105,7 @@ impl TailCollector {
                 && !is_stalled)
             || self.next_to_gather(core).is_some()
             || self.failed.has_work(&core.kit.volume)
-            || (0..self.emptied.len()).any(|at| self.may_erase(at, &core.kit.volume))
-    }
-
-    /// Whether one of the blocks that are empty can be erased now.
-    fn may_erase(&self, at: usize, volume: &Volume) -> bool {
-        let Emptied { block, ordinal, forgets, .. } = self.emptied[at];
-        let durable = volume.writer.ledger.is_durable(StreamId::Hot, ordinal)
-            || is_planted!(ErasesBeforeDurable);
-        // What a tombstone hid has to go before it.
-        let in_order = !forgets || (at == 0 && self.erasing.is_empty());
-        durable && in_order && volume.blocks.get(block).readers == 0
+            || self.emptied.has_work(&core.kit.volume)
     }
 
     fn circumstances(&self, core: &FrugalContents) -> Circumstances {
@@ -160,7 +149,7 @@ impl TailCollector {
 
     /// Whether something waits to become durable.
     pub(super) fn waits(&self) -> bool {
-        !self.emptied.is_empty() || !self.failed.is_empty()
+        self.emptied.waits() || !self.failed.is_empty()
     }
 
     /// A block of the log could not be programmed.
@@ -168,18 +157,13 @@ impl TailCollector {
         self.failed.begin(block, core);
     }
 
-    /// A block could not be erased: it is set aside, with those that were emptied since and have
-    /// forgotten tombstones of what lies there.
+    /// A block could not be erased: it is set aside, with those that have forgotten tombstones of what lies there.
     pub(super) fn erase_failed(&mut self, block: BlockId, volume: &mut Volume) {
         volume.erase_failed(block);
-        let Some(at) = self.erasing.iter().position(|other| other.block == block) else { return };
-        self.aside.buckets.extend(self.erasing.remove(at).buckets);
-        let (stay, go) =
-            core::mem::take(&mut self.emptied).into_iter().partition(|one| one.forgets);
-        self.emptied = go;
-        for Emptied { block, buckets, .. } in stay {
-            volume.blocks.quarantine(block);
-            self.aside.buckets.extend(buckets);
+        let was_emptied = self.emptied.erase_failed(block, &mut self.aside, volume);
+        if let Some(victim) = self.victim.as_mut().filter(|_| was_emptied) {
+            // What tombstones are dropped from now on asks what is set aside.
+            victim.stays |= victim.forgets && !is_planted!(ForgetsBesideFailed);
         }
     }
 
@@ -195,12 +179,12 @@ impl TailCollector {
 
     /// Blocks that are being emptied or erased.
     fn coming(&self) -> u32 {
-        (self.emptied.len() + self.erasing.len()) as u32
+        self.emptied.count()
     }
 
     /// A block is erased.
     pub(super) fn erased(&mut self, block: BlockId) {
-        self.erasing.retain(|other| other.block != block);
+        self.emptied.erased(block);
     }
 
     /// Pages of a victim have been read.
@@ -266,7 +250,7 @@ impl TailCollector {
         self.write_waiting(serving);
         self.gather_more(serving);
         self.finish_victim(serving);
-        self.erase(serving.core);
+        self.emptied.erase(&mut serving.core.kit.volume, &mut serving.core.buckets);
         let need = EraseNeed::of(short || urgent || free <= floor);
         serving.core.kit.volume.begin_erases(need);
     }
@@ -642,6 +626,9 @@ impl TailCollector {
         let (core, bucket) = (&mut *serving.core, gathering.bucket);
         let tail = self.victim.as_ref().map(|victim| victim.block);
         let blocks = &core.kit.volume.blocks;
+        if let Some(victim) = &mut self.victim {
+            victim.ask_forgotten(&gathering, &self.aside, core);
+        }
         let in_tail = |at: usize| gathering.is_in(at, tail, blocks);
         let tail = tail.filter(|_| (0..gathering.records.len()).any(in_tail));
         let is_whole = core.buckets.older(bucket).is_empty();
@@ -734,7 +721,7 @@ impl TailCollector {
         reads.early.left(block);
         core.wholes.tail_left();
         core.left_log(victim.records, victim.bytes);
-        if victim.damaged || core.kit.volume.is_bad(block) {
+        if victim.damaged || victim.stays || core.kit.volume.is_bad(block) {
             core.kit.volume.blocks.quarantine(block);
             self.aside.unknown |= victim.damaged;
             self.aside.buckets.extend(victim.all_buckets);
@@ -780,20 +767,5 @@ impl TailCollector {
         let ordinal = core.kit.volume.writer.ordinal(StreamId::Hot);
         self.emptied.push(Emptied { block, ordinal, forgets, buckets });
         core.counts.collected_blocks += 1;
-    }
-
-    fn erase(&mut self, core: &mut FrugalContents) {
-        let volume = &mut core.kit.volume;
-        let mut at = 0;
-        while at < self.emptied.len() {
-            if self.may_erase(at, volume) {
-                let emptied = self.emptied.remove(at);
-                core.buckets.retire();
-                volume.erase(emptied.block);
-                self.erasing.push(emptied);
-            } else {
-                at += 1;
-            }
-        }
     }
 }

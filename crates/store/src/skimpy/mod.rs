@@ -24,6 +24,7 @@ mod collect;
 mod config;
 mod contents;
 mod displaced;
+mod emptied;
 mod epochs;
 mod factory;
 mod futile;

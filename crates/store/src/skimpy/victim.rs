@@ -1,23 +1,23 @@
-//! A block on its way out of the log: being emptied, empty and waiting for its erase, or set aside.
+//! The block of the log that is being emptied: what lies there, and what of it has to leave.
 //!
 //! ```text
-//!   TailVictim ─ nothing left ─► Emptied ─ copies durable ─► erased
-//!                                   └─ damaged, or the erase failed ─► SetAside
+//!   pages ─► records ─► moving │ their buckets are gathered │ dead ─► nothing left ─► Emptied
+//!                                                     └─ damaged, or it has to stay ─► SetAside
 //! ```
-//!
-//! Invariant: an emptied block that has forgotten tombstones is erased after all that were emptied
-//! before it: what they hid may lie there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_flash::{BlockId, PAGE_BYTES};
-use timestone_types::{KeyspaceId, Timestamp, is_planted};
+use timestone_types::{KeyspaceId, Timestamp, Version, is_planted};
 
 use super::ahead::NextBlock;
+use super::chain::Gathering;
 use super::contents::FrugalContents;
+use super::emptied::SetAside;
 use super::jobs::MOST_FAILURES;
 use super::spaces::Fence;
 use super::tail::{self, TailFate, TailRecord};
+use super::translations::Name;
 use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
 use crate::layout::{self, PageKind, Record, RecordKind};
@@ -45,8 +45,12 @@ pub(super) struct TailVictim {
     pub(super) fences: Vec<Fenced>,
     /// All buckets that have a record there.
     pub(super) all_buckets: BTreeSet<u32>,
+    /// By bucket: keys with tombstones there, or with what may have become one, and the youngest of these.
+    tombstones: BTreeMap<u32, BTreeMap<Name, Version>>,
     /// A tombstone was dropped that is forgotten with the block.
     pub(super) forgets: bool,
+    /// What such a one hid lies in a block that stays: so does this one.
+    pub(super) stays: bool,
     /// How often its pages could not be read.
     pub(super) failures: u32,
     /// Bytes of its own records that were kept.
@@ -75,26 +79,6 @@ pub(super) fn read_on(block: BlockId, next_page: &mut u32, volume: &mut Volume) 
 /// A fence of a keyspace, and the page of its record.
 pub(super) type Fenced = (KeyspaceId, Fence);
 
-/// A block that nobody needs when the log's ordinal is durable.
-#[derive(Debug)]
-pub(super) struct Emptied {
-    pub(super) block: BlockId,
-    pub(super) ordinal: u64,
-    /// Tombstones went with it whose values lay in this block or in one that was emptied before.
-    pub(super) forgets: bool,
-    /// The buckets that had records there.
-    pub(super) buckets: BTreeSet<u32>,
-}
-
-/// Blocks that were emptied and stay: what lies there may be found after a crash.
-#[derive(Debug, Default)]
-pub(super) struct SetAside {
-    /// Something there could not be read.
-    pub(super) unknown: bool,
-    /// The buckets of what is there.
-    pub(super) buckets: BTreeSet<u32>,
-}
-
 impl TailVictim {
     /// One of which nothing has been read yet.
     pub(super) const fn new(block: BlockId, budget: u64) -> Self {
@@ -110,7 +94,9 @@ impl TailVictim {
             youngest: Timestamp::ZERO,
             fences: Vec::new(),
             all_buckets: BTreeSet::new(),
+            tombstones: BTreeMap::new(),
             forgets: false,
+            stays: false,
             failures: 0,
             own: 0,
             budget,
@@ -195,7 +181,15 @@ impl TailVictim {
         self.bytes += record.bytes() as u64;
         self.youngest = self.youngest.max(record.version.timestamp);
         let is_void = core.wholes.is_void(bucket, 0) && !record.is_loose();
-        if self.buckets.contains(&bucket) || is_void {
+        if is_void {
+            return;
+        }
+        if record.kind.is_tombstone() || !record.expires_at.is_never() {
+            let youngest = self.tombstones.entry(bucket).or_default();
+            let youngest = youngest.entry(core.name_of(record)).or_insert(record.version);
+            *youngest = record.version.max(*youngest);
+        }
+        if self.buckets.contains(&bucket) {
             return;
         }
         match tail::fate(record, page, core) {
@@ -226,6 +220,31 @@ impl TailVictim {
         }
     }
 
+    /// A bucket is gathered. Tombstones that lie here, are in its chain no more, and have nothing there that stands
+    /// for them, were dropped before a restart, which goes by a checkpoint: they are forgotten with the block all the
+    /// same.
+    pub(super) fn ask_forgotten(
+        &mut self,
+        gathering: &Gathering,
+        aside: &SetAside,
+        core: &FrugalContents,
+    ) {
+        let Some(mut tombstones) = self.tombstones.remove(&gathering.bucket) else { return };
+        let mark = core.spaces.marks.collection();
+        tombstones.retain(|name, version| *version > core.spaces.fence_at(name.keyspace, mark));
+        for gathered in &gathering.records {
+            let record = gathering.record(gathered);
+            let name = core.name_of(&record);
+            if tombstones.get(&name).is_some_and(|version| record.version >= *version) {
+                tombstones.remove(&name);
+            }
+        }
+        if !tombstones.is_empty() && !is_planted!(ForgetsDropped) {
+            self.forgets = true;
+            self.stays |= aside.may_have(gathering.bucket);
+        }
+    }
+
     /// Whether all its pages have been read.
     pub(super) fn is_read(&self, pages: u32) -> bool {
         self.next_page >= pages && !self.reading
@@ -238,12 +257,5 @@ impl TailVictim {
             && self.moving.is_empty()
             && self.fences.is_empty()
             && self.under_way == 0
-    }
-}
-
-impl SetAside {
-    /// Whether records of a bucket may lie there.
-    pub(super) fn may_have(&self, bucket: u32) -> bool {
-        self.unknown || self.buckets.contains(&bucket)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_flash::{FlashDevice, MemoryConfig, MemoryMedia};
 use timestone_store::prelude::*;
 use timestone_store::{
     AsOf, Count, Direction, Figure, Ftl, FtlConfig, KeyList, KeyRange, Latest, LatestLookup,
@@ -76,43 +76,42 @@ pub(crate) fn config() -> MftlConfig {
     }
 }
 
-/// Opens the store on a device, or on a translation layer over it: the layers of `vftl`.
-pub(crate) fn try_open(
-    media: &MemoryMedia,
-    config: MftlConfig,
-    layered: bool,
-) -> Result<(Driver, RecoveryReport), StoreError> {
-    let device = Box::new(media.open());
-    let (store, report) = if layered {
-        Mftl::open(Box::new(Ftl::open(device, FtlConfig::default())?), config)?
-    } else {
-        Mftl::open(device, config)?
-    };
-    Ok((Driver::new(store), report))
-}
-
 /// A store on flash whose power can be cut, whatever its index is.
 pub(crate) trait Survives: Store + Sized {
     /// Whether each deletion that is forgotten is counted once.
     const COUNTS_DELETIONS: bool;
 
-    /// Opens it, configured as far as both can be.
-    fn open_on(
-        media: &MemoryMedia,
+    /// Opens it, configured as far as both can be; over a translation layer, if it may have one.
+    fn open_over(
+        device: Box<dyn FlashDevice>,
         config: MftlConfig,
         layered: bool,
     ) -> Result<(Driver<Self>, RecoveryReport), StoreError>;
-}
 
-impl Survives for Mftl {
-    const COUNTS_DELETIONS: bool = true;
-
+    /// The same over a device in memory.
     fn open_on(
         media: &MemoryMedia,
         config: MftlConfig,
         layered: bool,
     ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
-        try_open(media, config, layered)
+        Self::open_over(Box::new(media.open()), config, layered)
+    }
+}
+
+impl Survives for Mftl {
+    const COUNTS_DELETIONS: bool = true;
+
+    fn open_over(
+        device: Box<dyn FlashDevice>,
+        config: MftlConfig,
+        layered: bool,
+    ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
+        let (store, report) = if layered {
+            Self::open(Box::new(Ftl::open(device, FtlConfig::default())?), config)?
+        } else {
+            Self::open(device, config)?
+        };
+        Ok((Driver::new(store), report))
     }
 }
 

@@ -2,7 +2,7 @@
 //! goes at any operation.
 
 use proptest::prelude::*;
-use timestone_flash::{MemoryMedia, PAGE_BYTES, PageId, Unsettled};
+use timestone_flash::{FlashDevice, MemoryMedia, PAGE_BYTES, PageId, Unsettled};
 use timestone_store::prelude::*;
 use timestone_store::{
     Figure, FigureValues, MftlConfig, RecoveryReport, Skimpy, SkimpyConfig, SkimpyFactory,
@@ -20,13 +20,13 @@ use crate::sweep::{Plan, Shard, every_cut, small};
 impl Survives for Skimpy {
     const COUNTS_DELETIONS: bool = false;
 
-    fn open_on(
-        media: &MemoryMedia,
+    fn open_over(
+        device: Box<dyn FlashDevice>,
         config: MftlConfig,
         _layered: bool,
     ) -> Result<(Driver<Self>, RecoveryReport), StoreError> {
         let config = SkimpyConfig { keys: 60, ..frugal(config) };
-        let (store, report) = Self::open(Box::new(media.open()), config)?;
+        let (store, report) = Self::open(device, config)?;
         Ok((Driver::new(store), report))
     }
 }

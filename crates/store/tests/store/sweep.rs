@@ -19,6 +19,7 @@ use timestone_types::{Expiry, KeyspaceId, Version};
 use crate::collection::Dice;
 use crate::driver::{Driver, Got, ORDERED, SPACE, Survives, at, config, media, version};
 use crate::scores::{Score, keep, sweep_is_full as full};
+use crate::unruly_erases::LifeOfErases;
 
 const KEYS: u64 = 24;
 /// Keys below are written again and again, the others hardly: collection has to move those.
@@ -56,6 +57,8 @@ pub(crate) struct Shard<S = Mftl> {
     pub(crate) mostly_large: bool,
     /// There may be no room where pages cannot be read: then it writes no more.
     pub(crate) may_fill: bool,
+    /// What becomes of erases.
+    pub(crate) erases: Option<LifeOfErases>,
 }
 
 fn value(key: u64, time: u64, size: usize) -> Vec<u8> {
@@ -87,6 +90,7 @@ impl<S> Default for Shard<S> {
             time: 0,
             mostly_large: false,
             may_fill: false,
+            erases: None,
         }
     }
 }
@@ -228,7 +232,11 @@ impl<S: Survives> Shard<S> {
     }
 
     pub(crate) fn open(&self, media: &MemoryMedia, config: MftlConfig) -> Option<Driver<S>> {
-        match S::open_on(media, config, self.layered) {
+        let opened = match self.erases {
+            Some(erases) => S::open_over(erases.open(media), config, self.layered),
+            None => S::open_on(media, config, self.layered),
+        };
+        match opened {
             Ok((mut driver, _)) => {
                 driver.space = self.space;
                 driver.store.advance_watermark(at(self.watermark));
