@@ -57,26 +57,34 @@ impl HeldErases {
 pub(crate) struct LifeOfErases {
     pub(crate) seed: u64,
     pub(crate) bad: BlockId,
+    /// Others that fail, at most.
+    pub(crate) failures: u32,
+    /// So often the device is polled, at most, before an erase is done.
+    pub(crate) polls: u64,
 }
 
 impl LifeOfErases {
     /// A device with such erases.
     pub(crate) fn open(self, media: &MemoryMedia) -> Box<dyn FlashDevice> {
-        let (mut dice, mut failures) = (Dice(self.seed), 1);
-        let fate = move |block| {
+        Box::new(UnrulyErases::open(media, self.fate()).0)
+    }
+
+    /// What becomes of each.
+    pub(crate) fn fate(self) -> impl FnMut(BlockId) -> EraseFate + Send + 'static {
+        let (mut dice, mut failures) = (Dice(self.seed), self.failures);
+        move |block| {
             let polls = match dice.below(4) {
-                0 => dice.below(60),
-                1 => dice.below(6),
+                0 => dice.below(self.polls),
+                1 => dice.below(self.polls / 10),
                 _ => 0,
             };
-            let fails = failures > 0 && dice.below(30) == 0;
-            failures -= u64::from(fails);
+            let fails = failures > 0 && dice.below(u64::from(30 / self.failures)) == 0;
+            failures -= u32::from(fails);
             match fails || block == self.bad {
                 true => EraseFate::Fails(polls as u32),
                 false => EraseFate::Done(polls as u32),
             }
-        };
-        Box::new(UnrulyErases::open(media, fate).0)
+        }
     }
 }
 
