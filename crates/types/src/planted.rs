@@ -75,6 +75,8 @@ pub enum Bug {
     TakesOutlived,
     /// The place of a loose version is given to another key.
     EvictsLoose,
+    /// A fence goes through the index while a checkpoint is written.
+    SweepsBesideCheckpoint,
     /// Checkpoints do not tell of loose versions.
     ForgetsLoose,
     /// What a bucket's last whole rewriting made void stays so when that has left the log's tail.

@@ -20,6 +20,10 @@
 //! Pages that recovery could not read are listed: they lie before the first page to scan, and a scan looks at
 //! them nevertheless. So are those that it found torn.
 //!
+//! A fence that goes through the index takes entries out of it, and tells blocks what died. So no sweep goes on
+//! between the table of blocks, which says how much of each has died, and the last segment: whatever the fence
+//! hides is in both, or in none (CO3d of docs/protocol/storage.md).
+//!
 //! What it deliberately does not hold: values that are being staged (their puts are not stable; the
 //! log has them).
 //!
@@ -102,6 +106,11 @@ fn is_durable(ordinals: [u64; StreamId::ALL.len()], writer: &Writer) -> bool {
     StreamId::ALL.iter().all(durable)
 }
 
+/// Whether no fence is on its way through the index.
+fn may_begin(spaces: &Spaces) -> bool {
+    !spaces.is_sweeping() || is_planted!(SweepsBesideCheckpoint)
+}
+
 /// Writes checkpoints.
 pub(super) struct Checkpointer {
     phase: CheckpointPhase,
@@ -174,9 +183,9 @@ impl Checkpointer {
     }
 
     /// Whether the next pump can do something: the device wakes what waits for it.
-    pub(super) fn has_work(&self, writer: &Writer) -> bool {
+    pub(super) fn has_work(&self, writer: &Writer, spaces: &Spaces) -> bool {
         match self.phase {
-            CheckpointPhase::Idle => self.wanted,
+            CheckpointPhase::Idle => self.wanted && may_begin(spaces),
             CheckpointPhase::Streaming { .. } | CheckpointPhase::Closing => !writer.is_behind(),
             CheckpointPhase::Barrier { ordinals } => is_durable(ordinals, writer),
             CheckpointPhase::Ending { ordinal } => {
@@ -189,6 +198,12 @@ impl Checkpointer {
     /// have passed a fence that goes through the index meanwhile.
     pub(super) fn is_writing(&self) -> bool {
         self.phase != CheckpointPhase::Idle
+    }
+
+    /// Whether the index is being written: no fence goes through it meanwhile.
+    pub(super) fn is_streaming(&self) -> bool {
+        matches!(self.phase, CheckpointPhase::Streaming { .. })
+            && !is_planted!(SweepsBesideCheckpoint)
     }
 
     /// Whether it waits for something to become durable.
@@ -208,7 +223,7 @@ impl Checkpointer {
         assert!(put_bytes >= self.begun_at, "bytes that were put only rise");
         let due = self.every_bytes > 0 && put_bytes - self.begun_at >= self.every_bytes;
         match self.phase {
-            CheckpointPhase::Idle if self.wanted || due => {
+            CheckpointPhase::Idle if (self.wanted || due) && may_begin(spaces) => {
                 self.begun_at = put_bytes;
                 self.begin(volume, spaces);
             }

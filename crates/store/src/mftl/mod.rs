@@ -673,7 +673,7 @@ impl Upkeep for Mftl {
             kit.volume.clean_blocks();
             collector.pump(self.writes.bytes, kit, spaces, reads);
             let forgets_dead = !checkpointer.is_writing();
-            if spaces.sweep(&mut kit.volume, reads, forgets_dead) {
+            if !checkpointer.is_streaming() && spaces.sweep(&mut kit.volume, reads, forgets_dead) {
                 collector.much_died();
             }
             spaces.tidy_orders();
@@ -712,9 +712,10 @@ impl Upkeep for Mftl {
         let work = walks
             || self.kit.staging.has_work(volume)
             || self.collector.victims.has_work(volume, &self.kit.staging)
-            || self.checkpointer.has_work(writer)
+            || self.checkpointer.has_work(writer, &self.spaces)
             || self.reads.assemblies.has_work()
-            || self.spaces.has_work();
+            || !self.checkpointer.is_streaming() && self.spaces.has_unswept(&self.reads)
+            || self.spaces.are_untidy();
         if work || !self.events.is_empty() {
             return Some(volume.now());
         }

@@ -248,13 +248,24 @@ impl Spaces {
         self.list.iter().map(Space::newest).max().unwrap_or_default()
     }
 
-    /// Whether [`Self::sweep`] has something to do.
-    pub(super) fn has_work(&self) -> bool {
+    /// Whether [`Self::sweep`] has something to do, once there are few enough reads.
+    pub(super) fn has_unswept(&self, reads: &PendingReads) -> bool {
         let collection = self.marks.collection();
         let unswept = |space: &Space| space.fence_at(collection) > space.swept;
+        let has_unswept = !self.dropped.is_empty() || self.list.iter().any(unswept);
+        has_unswept && reads.dead_parts() < MOST_HEADS_READ
+    }
+
+    /// Whether a sweep has begun, and not come to its end.
+    pub(super) fn is_sweeping(&self) -> bool {
+        !self.dropped.is_empty() || self.list.iter().any(|space| space.sweep_next > 0)
+    }
+
+    /// Whether [`Self::tidy_orders`] has something to do.
+    pub(super) fn are_untidy(&self) -> bool {
         let untidy =
             |space: &Space| space.order.as_ref().is_some_and(|order| order.has_work(&space.index));
-        !self.dropped.is_empty() || self.list.iter().any(|one| unswept(one) || untidy(one))
+        self.list.iter().any(untidy)
     }
 
     /// Takes a little of what the indexes do not know any more out of the orders of keys.

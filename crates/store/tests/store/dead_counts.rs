@@ -177,6 +177,62 @@ fn parts_of_tombstones_that_never_die_are_noticed() {
     assert!(live.is_none_or(|(_, late)| late > 200 * PAGE_BYTES as u64), "{live:?}");
 }
 
+/// Bytes that seem to be alive after a restart by a checkpoint that was written while its keyspace was cleared, the
+/// watermark passing that so many pumps before the checkpoint was asked for, or behind it. In one of two ways: one
+/// key above the fence has it go through the index step by step.
+fn live_after_clearing(pumps: i32, by_steps: bool) -> u64 {
+    let media = media(8, 300);
+    let (mut driver, _) = open(&media, config());
+    (0..2000u64).for_each(|n| driver.put(&n.to_be_bytes(), 10, &[1; 900]));
+    driver.sync();
+    assert!(driver.store.stats().space.live_bytes > 2000 * 900);
+    driver.store.fence(SPACE, version(20)).expect("accepted");
+    if by_steps {
+        driver.put(b"later", 30, &[2; 300]);
+    }
+    if pumps < 0 {
+        driver.store.checkpoint_now();
+        driver.pumps(pumps.unsigned_abs() as usize);
+    }
+    driver.store.advance_watermark(at(25));
+    if pumps >= 0 {
+        driver.pumps(pumps as usize);
+        driver.store.checkpoint_now();
+    }
+    driver.checkpoint_done();
+    drop(driver);
+    media.power_cut(1);
+    let (mut driver, report) = open(&media, config());
+    assert!(report.checkpoint.is_some());
+    driver.store.advance_watermark(at(25));
+    rest(&mut driver);
+    driver.store.stats().space.live_bytes
+}
+
+#[test]
+fn what_is_cleared_while_a_checkpoint_is_written_is_dead_after_it() {
+    for by_steps in [false, true] {
+        for pumps in [-300, -20, -1, 0, 1, 20, 200] {
+            let live = live_after_clearing(pumps, by_steps);
+            // Blocks tell what lives in them by averages.
+            assert!(live < 200_000, "{live} bytes after {pumps} pumps, by steps: {by_steps}");
+        }
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_fence_that_a_checkpoint_meets_half_way_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    for by_steps in [false, true] {
+        for pumps in [-20, 20] {
+            let live = with(Bug::SweepsBesideCheckpoint, || live_after_clearing(pumps, by_steps));
+            assert!(live > 500_000, "{live} bytes after {pumps} pumps, by steps: {by_steps}");
+        }
+    }
+}
+
 /// Puts, deletes, large and small, many of a few keys, and the watermark close behind: when collection rests, the
 /// index knows of every record that a scan finds.
 fn history(seed: u64) {
