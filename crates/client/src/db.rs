@@ -39,6 +39,14 @@ impl<T> Pending<T> {
         Self(State::Asked(receiver))
     }
 
+    /// Why the call never reaches the loop, if it does not.
+    pub(crate) fn refusal(&self) -> Option<&Error> {
+        match &self.0 {
+            State::Refused(error) => error.as_ref(),
+            State::Asked(_) => None,
+        }
+    }
+
     /// Blocks the thread until the result is there. Never call it on an event loop: it would wait
     /// for itself.
     ///
@@ -193,7 +201,8 @@ impl Db {
         Self { keyspace, ..self.clone() }
     }
 
-    /// The same session in another keyspace, by its name.
+    /// The same session in another keyspace, by its name. Asks a server which one has the name now: keep
+    /// the handle.
     ///
     /// # Errors
     /// No such keyspace.
@@ -332,7 +341,7 @@ impl Db {
             let core = db.core();
             let id = core.next_remote.replace(core.next_remote.get() + 1);
             core.remote.borrow_mut().insert(id, Rc::new(transaction));
-            Ok(Owner { shared, id, begin, met: Met::default() })
+            Ok(Owner { shared, id, begin, met: Met::default(), unwritten: Met::default() })
         })
     }
 
@@ -476,6 +485,8 @@ pub(crate) struct Owner {
     id: u64,
     begin: Timestamp,
     met: Met,
+    /// Why a write has not reached the loop, if one has not: the others are not the whole transaction.
+    unwritten: Met,
 }
 
 /// The first error of an operation that a new attempt may not meet.
@@ -586,13 +597,27 @@ impl Transaction {
     /// Writes a key that becomes absent at `expires_at`.
     pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Pending<()> {
         let (key, value, keyspace) = (key.to_vec(), value.to_vec(), self.db.keyspace);
-        self.now(move |tx| tx.put_in(keyspace, &key, &value, expires_at))
+        self.write(move |tx| tx.put_in(keyspace, &key, &value, expires_at))
     }
 
     /// Deletes a key at commit; as [`Transaction::put`].
     pub fn delete(&self, key: &[u8]) -> Pending<()> {
         let (key, keyspace) = (key.to_vec(), self.db.keyspace);
-        self.now(move |tx| tx.delete_in(keyspace, &key))
+        self.write(move |tx| tx.delete_in(keyspace, &key))
+    }
+
+    /// A write; if it does not reach the loop, the commit fails.
+    fn write(
+        &self,
+        body: impl FnOnce(&LocalTransaction) -> Result<()> + Send + 'static,
+    ) -> Pending<()> {
+        let pending = self.now(body);
+        if let Some(error) = pending.refusal()
+            && !is_planted!(CommitsUnwritten)
+        {
+            lock(&self.owner.unwritten).get_or_insert_with(|| error.clone());
+        }
+        pending
     }
 
     /// Something that is done the moment the call reaches the loop, so that calls keep their order.
@@ -605,6 +630,10 @@ impl Transaction {
 
     /// Commits. The transaction is over afterwards, whatever comes of it.
     pub fn commit(&self) -> Pending<Timestamp> {
+        if let Some(error) = lock(&self.owner.unwritten).clone() {
+            self.abort();
+            return Pending(State::Refused(Some(error)));
+        }
         self.call(move |tx| tx.commit())
     }
 

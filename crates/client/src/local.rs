@@ -427,12 +427,21 @@ impl LocalDb {
     /// No such keyspace, or the one that cannot be dropped.
     pub async fn drop_keyspace(&self, name: &str) -> Result<()> {
         let id = self.master().keyspace_id(name).await?;
-        let options = TransactOptions::default();
-        self.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await?;
-        self.master().drop_keyspace(name).await
+        self.clear(id).await?;
+        let dropped = self.master().drop_keyspace(name).await?;
+        if dropped != id {
+            // Somebody else has dropped that one meanwhile, and created another one.
+            self.clear(dropped).await?;
+        }
+        Ok(())
     }
 
-    /// A handle on a keyspace by its name.
+    async fn clear(&self, keyspace: KeyspaceId) -> Result<()> {
+        let options = TransactOptions::default();
+        self.transact_with(&options, |tx| async move { tx.clear_keyspace(keyspace) }).await
+    }
+
+    /// A handle on a keyspace by its name, which a server is asked for each time.
     ///
     /// # Errors
     /// No such keyspace.

@@ -34,7 +34,6 @@ use crate::{Error, Result};
 
 /// What this client has heard of keyspaces.
 pub(crate) struct KnownKeyspaces {
-    ids: RefCell<BTreeMap<String, KeyspaceId>>,
     /// Whether commits are acknowledged only when the clock's error bound has passed (`external =
     /// wait`). The default keyspace never waits.
     external_waits: RefCell<BTreeMap<KeyspaceId, bool>>,
@@ -44,7 +43,7 @@ impl KnownKeyspaces {
     /// It knows the default keyspace.
     pub(crate) fn new() -> Self {
         let external_waits = RefCell::new(BTreeMap::from([(KeyspaceId::DEFAULT, false)]));
-        Self { ids: RefCell::default(), external_waits }
+        Self { external_waits }
     }
 
     /// Whether a keyspace was created with `external = wait`; `None` while this client has neither
@@ -130,20 +129,17 @@ impl<'a> Master<'a> {
         }
     }
 
-    /// Drops a keyspace, whatever it holds.
-    pub(crate) async fn drop_keyspace(&self, name: &str) -> Result<()> {
+    /// Drops a keyspace, whatever it holds; tells which one had the name.
+    pub(crate) async fn drop_keyspace(&self, name: &str) -> Result<KeyspaceId> {
         let wanted = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
-        let answer = self.ask(&MasterCommand::DropKeyspace { name: wanted }).await?;
-        self.core.keyspaces.ids.borrow_mut().remove(name);
-        if let MasterAnswer::Dropped { .. } = answer { Ok(()) } else { Err(misunderstood()) }
+        match self.ask(&MasterCommand::DropKeyspace { name: wanted }).await? {
+            MasterAnswer::Dropped { id } => Ok(id),
+            _ => Err(misunderstood()),
+        }
     }
 
-    /// The id of a keyspace.
+    /// The id of a keyspace, as the master knows it now: a name may be another keyspace's than before.
     pub(crate) async fn keyspace_id(&self, name: &str) -> Result<KeyspaceId> {
-        let known = self.core.keyspaces.ids.borrow().get(name).copied();
-        if let Some(id) = known {
-            return Ok(id);
-        }
         let list = self.keyspaces().await?;
         let found =
             list.iter().find(|keyspace| keyspace.name.as_str() == name).map(|keyspace| keyspace.id);
@@ -155,9 +151,7 @@ impl<'a> Master<'a> {
                 "create it with `timestone keyspace create`",
             )
         };
-        let id = found.ok_or_else(unknown)?;
-        self.core.keyspaces.ids.borrow_mut().insert(name.to_owned(), id);
-        Ok(id)
+        found.ok_or_else(unknown)
     }
 
     /// Finds out whether commits in a keyspace wait for the clocks, for a handle that was made with

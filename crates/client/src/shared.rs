@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
+use timestone_types::is_planted;
 
 use crate::event_loop::Core;
 use crate::executor::TaskId;
@@ -20,9 +21,12 @@ type Notifier = Box<dyn Fn() + Send + Sync>;
 /// Shared between the loop and everybody else.
 pub(crate) struct LoopShared {
     commands: ArrayQueue<Command>,
+    /// How many calls the loop has looked for.
+    taken: AtomicU64,
     woken: Mutex<Vec<TaskId>>,
-    /// Transactions that nobody owns any more, for which the queue of calls had no room.
-    forgotten: Mutex<Vec<u64>>,
+    /// Transactions that nobody owns any more, for which the queue of calls had no room; and how many calls
+    /// have been taken when what was queued in front of them is carried out.
+    forgotten: Mutex<Vec<(u64, u64)>>,
     /// The loop was told and has not looked since: nobody needs to tell it again.
     told: AtomicBool,
     closed: AtomicBool,
@@ -33,6 +37,7 @@ impl LoopShared {
     pub(crate) fn new() -> Self {
         Self {
             commands: ArrayQueue::new(limits::COMMAND_QUEUE),
+            taken: AtomicU64::new(0),
             woken: Mutex::default(),
             forgotten: Mutex::default(),
             told: AtomicBool::new(false),
@@ -94,8 +99,10 @@ impl LoopShared {
         self.told.store(false, Ordering::SeqCst);
     }
 
-    /// The next call.
+    /// The next call. The loop alone asks.
     pub(crate) fn next(&self) -> Option<Command> {
+        // Counted before it leaves the queue: whoever sees it gone sees it counted.
+        self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Release);
         self.commands.pop()
     }
 
@@ -108,14 +115,25 @@ impl LoopShared {
         if self.is_closed() {
             return;
         }
-        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(transaction);
+        // In this order: calls that are taken in between make it later.
+        let queued = self.commands.len() as u64;
+        let after = self.taken.load(Ordering::Acquire) + queued;
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push((transaction, after));
         self.tell();
     }
 
-    /// Hands out the transactions that are to be forgotten, if nothing is queued.
+    /// Hands out the transactions that are to be forgotten now: those behind whose calls others wait, too.
     pub(crate) fn take_forgotten(&self) -> Vec<u64> {
         let mut forgotten = self.forgotten.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.has_commands() { Vec::new() } else { std::mem::take(&mut *forgotten) }
+        if forgotten.is_empty() {
+            return Vec::new();
+        }
+        let taken = self.taken.load(Ordering::Relaxed);
+        let is_idle = !self.has_commands();
+        let is_due = |&mut (_, after): &mut (u64, u64)| {
+            is_idle || after <= taken && !is_planted!(ForgetsWhenIdle)
+        };
+        forgotten.extract_if(.., is_due).map(|(transaction, _)| transaction).collect()
     }
 
     /// Lists a task as woken.

@@ -539,15 +539,18 @@ mod tests {
 
     /// The watermark of the last report that is sent in the next seconds.
     fn reported(bench: &mut Bench) -> Timestamp {
+        (0..40).map(|_| reported_now(bench)).max().expect("some turns")
+    }
+
+    /// The same of a turn 100 ms later.
+    fn reported_now(bench: &mut Bench) -> Timestamp {
         let mut last = Timestamp::ZERO;
-        for _ in 0..40 {
-            bench.pass(Duration::from_millis(100));
-            while let Some((_, event)) = bench.driver.take_sent() {
-                let ClientStageEvent::Net(NetEvent::FrameBatch(batch)) = event else { continue };
-                for frame in Frames::new(&batch.bytes).map(Result::unwrap) {
-                    if frame.kind() == Kind::Report {
-                        last = last.max(wire::Report::decode(&frame).unwrap().watermark);
-                    }
+        bench.pass(Duration::from_millis(100));
+        while let Some((_, event)) = bench.driver.take_sent() {
+            let ClientStageEvent::Net(NetEvent::FrameBatch(batch)) = event else { continue };
+            for frame in Frames::new(&batch.bytes).map(Result::unwrap) {
+                if frame.kind() == Kind::Report {
+                    last = last.max(wire::Report::decode(&frame).unwrap().watermark);
                 }
             }
         }
@@ -601,6 +604,66 @@ mod tests {
         use timestone_types::planted::{Bug, with};
         let behind = with(Bug::KeepsUnowned, behind_after_a_drop_with_a_full_queue);
         assert!(behind > Duration::from_secs(1), "{behind:?}");
+    }
+
+    /// The same while the queue is full again before each turn: how far behind the watermark is after 3 s.
+    fn behind_under_calls_without_end() -> Duration {
+        let (mut bench, db) = Bench::new();
+        let owner = bench.wait(db.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&db, owner);
+        let fill = || while db.stats().refusal().is_none() {};
+        fill();
+        drop(transaction);
+        let mut watermark = Timestamp::ZERO;
+        for _ in 0..30 {
+            fill();
+            watermark = watermark.max(reported_now(&mut bench));
+        }
+        bench.now.since(watermark)
+    }
+
+    #[test]
+    fn a_transaction_that_is_dropped_is_forgotten_however_many_calls_come() {
+        let behind = behind_under_calls_without_end();
+        assert!(behind < Duration::from_secs(1), "{behind:?}");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_transaction_that_is_forgotten_only_when_no_call_waits_is_found() {
+        use timestone_types::planted::{Bug, with};
+        let behind = with(Bug::ForgetsWhenIdle, behind_under_calls_without_end);
+        assert!(behind > Duration::from_secs(1), "{behind:?}");
+    }
+
+    /// What becomes of a transaction one of whose writes finds the queue of calls full.
+    fn committed_without_a_write() -> crate::Result<Timestamp> {
+        let (mut bench, db) = Bench::new();
+        let owner = bench.wait(db.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&db, owner);
+        while db.stats().refusal().is_none() {}
+        drop(transaction.put(b"k", b"v"));
+        (0..=limits::COMMAND_QUEUE / limits::COMMANDS_PER_TURN)
+            .for_each(|_| bench.pass(Duration::ZERO));
+        let mut commit = pin!(transaction.commit());
+        bench.serve();
+        match commit.as_mut().poll(&mut task::Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => panic!("nothing was written that others could hold up"),
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_lacks_a_write_does_not_commit() {
+        let error = committed_without_a_write().unwrap_err();
+        assert_eq!((error.code(), error.retryable()), (crate::ErrorCode::Busy, true));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_transaction_that_commits_without_a_write_is_found() {
+        use timestone_types::planted::{Bug, with};
+        with(Bug::CommitsUnwritten, committed_without_a_write).unwrap();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_types::{Expiry, Timestamp, Version};
+use timestone_types::{Expiry, Timestamp, Version, is_planted};
 
 use crate::{Ticket, done::ValueView};
 
@@ -23,7 +23,8 @@ pub struct TxnOptions {
     /// is the snapshot, and backups may answer. Not with `strict` or `external_wait`: these are about
     /// the present, and primaries alone are asked.
     pub max_staleness: Option<Duration>,
-    /// Acknowledge the commit only when the clock's error bound has passed the commit timestamp.
+    /// Acknowledge the commit only when the clock's error bound has passed the commit timestamp; one
+    /// that writes nothing has read the latest state then, unless it has a `snapshot_at`.
     pub external_wait: bool,
     /// When to stop waiting, for every operation of the transaction and for its commit. `None`: the
     /// configured default after each call.
@@ -34,6 +35,13 @@ impl TxnOptions {
     /// Whether backups may answer its reads.
     pub(crate) const fn reads_at_backups(&self) -> bool {
         self.max_staleness.is_some() && !self.strict && !self.external_wait
+    }
+
+    /// Whether it commits only if nothing that it has read has changed since. Where keyspaces wait for the
+    /// clocks, whoever reads the present does so; what was asked of the past promises nothing about it.
+    pub(crate) fn must_be_latest(&self) -> bool {
+        let is_past = self.snapshot_at.is_some() && !is_planted!(RefusesSnapshots);
+        self.strict || self.external_wait && !is_past
     }
 }
 

@@ -92,6 +92,12 @@ pub enum Bug {
     UncountedPages,
     /// As many pages are made at once as are asked for.
     PagesWithoutBound,
+    /// A transaction commits without a write that its client's event loop had no room for.
+    CommitsUnwritten,
+    /// Transactions that nobody owns are forgotten when no call waits.
+    ForgetsWhenIdle,
+    /// A snapshot of a keyspace that waits for clocks has to be the latest state to be committed.
+    RefusesSnapshots,
     /// A page that waits or is being made is made once more when it is asked for again.
     RepeatsPages,
     /// The line of pages serves one reply address as long as that has some in it.

@@ -549,6 +549,23 @@ fn keyspaces_are_created_listed_used_and_dropped() {
     );
 }
 
+/// A name may be another keyspace's than before, whoever has changed that.
+#[test]
+fn a_name_is_that_of_the_keyspace_that_has_it_now() {
+    let server = Server::start();
+    let (a, b) =
+        (blocking::connect(&server.url()).unwrap(), blocking::connect(&server.url()).unwrap());
+    a.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap();
+    a.keyspace("orders").unwrap().put(b"k", b"old").unwrap();
+    b.drop_keyspace("orders").unwrap();
+    assert_eq!(a.keyspace("orders").unwrap_err().code(), ErrorCode::KeyspaceUnknown);
+    let made = b.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap();
+    a.keyspace("orders").unwrap().put(b"k", b"new").unwrap();
+    assert_eq!(b.in_keyspace(made.id).get(b"k").unwrap().unwrap(), b"new");
+    a.drop_keyspace("orders").unwrap();
+    assert_eq!(b.in_keyspace(made.id).get(b"k").unwrap(), None);
+}
+
 #[test]
 fn dropping_the_last_handle_ends_the_loop_and_later_calls_say_so() {
     let server = Server::start();

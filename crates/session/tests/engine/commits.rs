@@ -238,6 +238,30 @@ fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
     ));
 }
 
+/// Whether a snapshot of the past commits where clocks are waited for.
+fn snapshot_commits_beside_waits() -> bool {
+    let mut world = world(1);
+    world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(10), OTHER), b"ten");
+    let session = world.session();
+    let at = Timestamp::from_nanos(15);
+    let past = TxnOptions { snapshot_at: Some(at), external_wait: true, ..TxnOptions::default() };
+    let txn = world.begin_with(session, past);
+    assert_eq!(world.value(txn, b"k"), Some(b"ten".to_vec()));
+    matches!(world.commit(txn), Outcome::Committed(..))
+}
+
+#[test]
+fn a_snapshot_commits_where_clocks_are_waited_for() {
+    assert!(snapshot_commits_beside_waits());
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_snapshot_that_has_to_be_the_latest_state_is_found() {
+    use timestone_types::planted::{Bug, with};
+    assert!(!with(Bug::RefusesSnapshots, snapshot_commits_beside_waits));
+}
+
 #[test]
 fn an_acknowledgement_waits_for_the_clocks_error_bound_when_asked_to() {
     let mut world = world(1);

@@ -42,7 +42,7 @@ impl<C: Cache> Timestamps<C> {
         context.count_commit();
         let txn = self.txns.at_mut(index);
         let writes = txn.keys.writes() > 0;
-        let must_be_latest = txn.options.strict || txn.options.external_wait;
+        let must_be_latest = txn.options.must_be_latest();
         let mut local = txn.keys.validate_locally(must_be_latest);
         if !txn.ranges.is_empty() {
             // A range is never read around a promise.
