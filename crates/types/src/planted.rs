@@ -262,6 +262,9 @@ pub enum Bug {
     ForgetsUnerased,
     /// What was moved out of a block is not counted as dead there when the block that it was moved to is erased first.
     OutlivesItsMove,
+    /// What was moved out of a block is counted down when that is erased although its key had left the index when it
+    /// was to be counted.
+    CountsUncountedDown,
     /// Several blocks are emptied at once although what is free may be too little to finish them all.
     EmptiesTooMany,
     /// Parts of large values take the room that blocks need which are being emptied.

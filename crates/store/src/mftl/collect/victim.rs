@@ -17,6 +17,9 @@
 //! comes, a tombstone, and the watermark passes it. Block 2 is erased, nothing is left, x@30 goes, and a
 //! scan after a crash finds x@10 in block 1.
 //!
+//! A key may have left the index by then, with a value that has expired: nothing of it is counted, or
+//! counted down (`CountsUncountedDown`: what is counted of the key when it is put anew would go).
+//!
 //! Invariant: what the block holds of a key, and the index does not name there, is gone when it is
 //! erased, or is in the key's dead count, or the block that it moved to is not erased.
 
@@ -170,8 +173,9 @@ impl Victim {
             return;
         }
         for copy in self.copies.drain(..) {
-            if let Some(space) = copy.counting(spaces) {
-                space.index.left_behind(copy.id);
+            if let Some(space) = copy.counting(spaces)
+                && (space.index.left_behind(copy.id) || is_planted!(CountsUncountedDown))
+            {
                 self.dead.push(copy);
             }
         }
@@ -269,7 +273,7 @@ impl VictimTurn {
 mod tests {
     use timestone_types::{ClientId, KeyHash, Timestamp};
 
-    use super::super::super::index::{Location, Spot};
+    use super::super::super::index::{Assessment, Location, Spot};
     use super::super::super::reads::PendingReads;
     use super::super::super::space::Fence;
     use super::*;
@@ -279,19 +283,21 @@ mod tests {
         Version::new(Timestamp::from_nanos(nanos), ClientId::ZERO)
     }
 
+    fn put(space: &mut Space, id: KeyId, nanos: u64, watermark: u64) {
+        let spot = space.index.probe(id, at(nanos));
+        assert_ne!(spot, Spot::Exists);
+        let location = Location::new(nanos as u32, false, false);
+        space.index.put(id, spot, at(nanos), location, Timestamp::from_nanos(watermark));
+        space.youngest = at(nanos);
+    }
+
     /// A dead record of a key is met; a fence hides it, and goes through; something else of the key is dead;
     /// then the record's block is erased. How many dead records are counted.
     fn counted() -> u64 {
         let (mut spaces, mut volume) = (Spaces::default(), volume());
         let (place, id) = (spaces.ensure(KeyspaceId::DEFAULT), KeyId::new(KeyHash(7), 7));
         let put = |spaces: &mut Spaces, nanos: u64| {
-            let space = &mut spaces.list[place];
-            let spot = space.index.probe(id, at(nanos));
-            assert_ne!(spot, Spot::Exists);
-            let location = Location::new(nanos as u32, false, false);
-            let watermark = Timestamp::from_nanos(nanos - 5);
-            space.index.put(id, spot, at(nanos), location, watermark);
-            space.youngest = at(nanos);
+            put(&mut spaces.list[place], id, nanos, nanos - 5);
         };
         (1..=3).for_each(|n| put(&mut spaces, 10 * n));
         let met = RecordOfEpoch::new(&spaces.list[place], id, at(10));
@@ -322,5 +328,40 @@ mod tests {
     fn what_is_counted_down_although_a_fence_hides_it_is_noticed() {
         use timestone_types::planted::{Bug, with};
         assert_eq!(with(Bug::CountsHiddenDown, counted), 0);
+    }
+
+    /// What has moved out of a block expires, and its key leaves the index; then the block is counted that it has
+    /// moved to. The key is put anew, and something of it is dead when the first block is erased. How many dead
+    /// records are counted.
+    fn counted_after_expiry() -> u64 {
+        let (mut spaces, volume) = (Spaces::default(), volume());
+        let (place, id) = (spaces.ensure(KeyspaceId::DEFAULT), KeyId::new(KeyHash(7), 7));
+        let mut victim = Victim::new(BlockId(0), &volume.blocks);
+        put(&mut spaces.list[place], id, 10, 5);
+        victim.has_copy((KeyspaceId::DEFAULT, id, at(10)), &mut spaces);
+        let index = &mut spaces.list[place].index;
+        let outcome = index.assess(id, at(10), 10, Timestamp::from_nanos(12), true);
+        assert_eq!(outcome, Assessment::DroppedTombstone);
+        victim.count_copies(&mut spaces);
+        for (nanos, watermark) in [(20, 15), (25, 15), (40, 27)] {
+            put(&mut spaces.list[place], id, nanos, watermark);
+        }
+        assert_eq!(spaces.list[place].index.dead(), 1, "one was pruned");
+        for record in victim.dead {
+            record.counting(&mut spaces).expect("no fence is there").index.erased(id);
+        }
+        spaces.list[place].index.dead()
+    }
+
+    #[test]
+    fn what_was_not_counted_is_not_counted_down() {
+        assert_eq!(counted_after_expiry(), 1);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn what_is_counted_down_and_was_not_counted_is_noticed() {
+        use timestone_types::planted::{Bug, with};
+        assert_eq!(with(Bug::CountsUncountedDown, counted_after_expiry), 0);
     }
 }

@@ -54,11 +54,12 @@ impl Index {
     }
 
     /// A record of a key has moved, and the one that it was copied from stays in a block that is not
-    /// about to be erased: it is dead.
-    pub(crate) fn left_behind(&mut self, id: KeyId) {
-        if let Some(slot) = self.slot(id) {
-            self.count_dead(id, slot, 1, Counted::Others);
-        }
+    /// about to be erased: it is dead. Whether it is counted: a key that has left the index meanwhile
+    /// needs none.
+    pub(crate) fn left_behind(&mut self, id: KeyId) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        self.count_dead(id, slot, 1, Counted::Others);
+        true
     }
 
     /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
