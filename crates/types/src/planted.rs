@@ -287,6 +287,9 @@ pub enum Bug {
     CountsBareAgain,
     /// The parts of large values that a fence hides never count as dead.
     FenceKeepsParts,
+    /// An index that a fence dropped whole goes on naming heads of large values that were on their way out of a block
+    /// then, when that is erased.
+    NamesErasedHeads,
     /// A write that has waited for a promise, and then for a page, may wait for a promise again.
     WaitsAnew,
     /// What a peer does not read stays in pooled buffers, however short it is.

@@ -10,6 +10,7 @@ mod driver;
 mod emulated;
 mod faults;
 mod fence_traces;
+mod fenced_large;
 mod frugal;
 mod frugal_ahead;
 mod frugal_cuts;

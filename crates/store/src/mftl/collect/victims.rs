@@ -645,28 +645,30 @@ impl MoveOut<'_> {
                 }
                 Some(place) if place.staged().is_some() => {}
                 None if is_planted!(LeavesNodes) => {}
-                _ => forget_head(self.spaces, victim, leaving),
+                _ => self.forget_head(victim, leaving),
             }
         }
     }
-}
 
-/// A large value was to leave a victim, and its head is not needed there any more: the watermark has
-/// passed the version above it since, or the value has left with its head because of another block.
-/// If the head lies in the victim, nobody may look for it there, and it is gone with the block.
-fn forget_head(
-    spaces: &mut Spaces,
-    victim: &mut Victim,
-    LeavingValue { value, head }: LeavingValue,
-) {
-    let Some(page) = head else { return };
-    let (keyspace, id, version) = value;
-    let watermark = spaces.marks.collection();
-    let Some(space) = spaces.get_mut(keyspace) else { return };
-    if version <= space.fence_at(watermark) {
-        space.index.forget(id, version, page.0);
-    } else if space.index.assess(id, version, page.0, watermark, false) == Assessment::Dead {
-        victim.dead.push(RecordOfEpoch::new(space, id, version));
+    /// A large value was to leave a victim, and its head is not needed there any more: the watermark has
+    /// passed the version above it since, or a fence, or the value has left with its head because of
+    /// another block. If the head lies in the victim, nobody may look for it there, and it is gone with
+    /// the block, which stays until the head has been read where a fence hides it.
+    fn forget_head(&mut self, victim: &mut Victim, LeavingValue { value, head }: LeavingValue) {
+        let Some(page) = head else { return };
+        let (keyspace, id, version) = value;
+        let watermark = self.spaces.marks.collection();
+        let Some(space) = self.spaces.get_mut(keyspace) else { return };
+        if version <= space.fence_at(watermark) {
+            if !is_planted!(NamesErasedHeads)
+                && self.spaces.forget_hidden(keyspace, id, version, page.0)
+            {
+                let dead = (keyspace, id, version, Location::new(page.0, false, false));
+                self.reads.note_dead_parts(dead, version.timestamp, &mut self.kit.volume);
+            }
+        } else if space.index.assess(id, version, page.0, watermark, false) == Assessment::Dead {
+            victim.dead.push(RecordOfEpoch::new(space, id, version));
+        }
     }
 }
 
