@@ -105,11 +105,6 @@ impl Space {
         self.order.as_ref().map_or(Ok(()), |order| order.check_whole(is_above))
     }
 
-    /// The fence up to which a key's entry has been swept.
-    pub(super) fn swept_for(&self, id: KeyId) -> Version {
-        if id.segment < self.sweep_next { self.sweeping } else { self.swept }
-    }
-
     /// The youngest fence; zero when there is none.
     #[inline]
     pub(crate) fn latest_fence(&self) -> Version {

@@ -6,7 +6,7 @@
 //! ```
 //! Who meets a record that a fence hides does not count it down: nobody could tell whether it was
 //! counted before, or was named until the fence went through. So what was counted goes when the fence
-//! goes through. *Otherwise* a tombstone above the fence waits for it until a restart.
+//! goes through, or with the key when the last of it is met before that. *Otherwise* a tombstone above the fence waits for it until a restart.
 //!
 //! Invariant: a dead count is never too low.
 
