@@ -287,6 +287,9 @@ pub enum Bug {
     CountsBareAgain,
     /// The parts of large values that a fence hides never count as dead.
     FenceKeepsParts,
+    /// The parts of a large value that a fence hides never count as dead where one of their blocks is erased before
+    /// the head is read.
+    VoidKeepsParts,
     /// An index that a fence dropped whole goes on naming heads of large values that were on their way out of a block
     /// then, when that is erased.
     NamesErasedHeads,

@@ -21,7 +21,7 @@ use crate::kit::Kit;
 use crate::kit::blocks::{BlockState, Blocks};
 use crate::kit::cache::{CacheKey, CachedRecord};
 use crate::kit::volume::Volume;
-use crate::layout::{self, LargeHead, Record};
+use crate::layout::{self, Extent, LargeHead, Record};
 
 /// Where a version was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -156,11 +156,14 @@ pub(super) fn record_in_group(
 /// Whether the parts of a large head are where it says: otherwise the value was moved and this head
 /// is void.
 pub(super) fn head_is_void(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
-    head.extents.iter().any(|extent| {
-        blocks.find(blocks.of(extent.page)).is_none_or(|entry| {
-            entry.generation != extent.generation
-                || matches!(entry.state, BlockState::Erasing | BlockState::Free)
-        })
+    head.extents.iter().any(|extent| !is_there(extent, blocks))
+}
+
+/// Whether parts are where their head says.
+pub(super) fn is_there(extent: &Extent, blocks: &Blocks) -> bool {
+    blocks.find(blocks.of(extent.page)).is_some_and(|entry| {
+        entry.generation == extent.generation
+            && !matches!(entry.state, BlockState::Erasing | BlockState::Free)
     })
 }
 

@@ -26,12 +26,12 @@
 //! Invariant: every waiter is answered once, served or failed.
 
 use timestone_flash::{BlockId, FlashError, PAGE_BYTES, PageId};
-use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, KeyRef, KeyspaceId, Timestamp, Version, is_planted};
 
 use super::Mftl;
 use super::collect::victims::Victims;
 use super::index::{KeyId, Location};
-use super::locate::{Found, Sought, head_is_void, locate, record_in_group};
+use super::locate::{Found, Sought, head_is_void, is_there, locate, record_in_group};
 use super::ranges::{RangePlace, RangeReads, in_memory};
 use super::space::Spaces;
 use super::walk::Walks;
@@ -215,7 +215,9 @@ impl PendingReads {
 /// What a page holds for a waiter.
 enum Resolved<'a> {
     Record(Record<'a>),
-    /// Another key's record of the same id and version, or a void head: go on down the chain.
+    /// The head of a large value whose parts are not all where it says: go on down the chain.
+    Void(Record<'a>),
+    /// Another key's record of the same id and version: go on down the chain.
     Elsewhere,
     Damaged(&'static str),
 }
@@ -285,7 +287,10 @@ impl<'a> Serving<'a> {
         debug_assert_eq!(bytes.len(), PAGE_BYTES, "a page is looked at whole");
         let resolved = resolve(&waiter, bytes, &self.kit.volume.blocks);
         match (waiter.who, resolved) {
-            (For::DeadParts(by), Resolved::Record(record)) => self.dead_parts(&record, by),
+            (For::DeadParts(_), Resolved::Void(_)) if is_planted!(VoidKeepsParts) => {}
+            (For::DeadParts(by), Resolved::Record(record) | Resolved::Void(record)) => {
+                self.dead_parts(&record, by);
+            }
             (For::DeadParts(_), Resolved::Elsewhere) => {}
             (_, Resolved::Record(record)) if waiter.asks_head_only(&record) => {
                 self.record_of_range(waiter.who, &record);
@@ -297,7 +302,7 @@ impl<'a> Serving<'a> {
                 self.key_found(waiter.who, waiter.id, record.key, record.expires_at);
             }
             (_, Resolved::Record(record)) => self.record(&waiter, &record),
-            (_, Resolved::Elsewhere) => self.go_on(waiter),
+            (_, Resolved::Void(_) | Resolved::Elsewhere) => self.go_on(waiter),
             (_, Resolved::Damaged(reason)) => {
                 self.kit.volume.corrupt += 1;
                 self.failed(waiter.who, StoreError::Corrupt { page: waiter.page.0, reason });
@@ -305,7 +310,8 @@ impl<'a> Serving<'a> {
         }
     }
 
-    /// The blocks of a superseded value's parts hear of it.
+    /// The blocks of a superseded value's parts hear of it, also where one of them has been erased
+    /// before: nobody else tells the others.
     fn dead_parts(&mut self, record: &Record<'_>, by: Timestamp) {
         debug_assert!(record.version.timestamp <= by, "a younger version supersedes it");
         let blocks = &mut self.kit.volume.blocks;
@@ -313,8 +319,10 @@ impl<'a> Serving<'a> {
         self.reads.parts_died |= by <= watermark;
         let head = record.kind.is_large().then(|| LargeHead::read(record.value)).flatten();
         for extent in head.iter().flat_map(|head| &head.extents) {
-            let dead = extent.pages * PAGE_BYTES as u32;
-            blocks.superseded_bytes(blocks.of(extent.page), dead, by, watermark);
+            if is_there(extent, blocks) {
+                let dead = extent.pages * PAGE_BYTES as u32;
+                blocks.superseded_bytes(blocks.of(extent.page), dead, by, watermark);
+            }
         }
     }
 
@@ -365,7 +373,7 @@ impl<'a> Serving<'a> {
                 // An older checkpoint named a head that is void by now. The one that these parts belong to may
                 // be on a page that was not read.
                 let is_read = self.kit.volume.blocks.are_all_read();
-                if is_read || timestone_types::is_planted!(TrustsVoidHeads) {
+                if is_read || is_planted!(TrustsVoidHeads) {
                     self.victims.restaged(victim);
                 } else {
                     self.victims.restage_failed(victim);
@@ -634,7 +642,7 @@ fn resolve<'a>(waiter: &Waiter, bytes: &'a [u8], blocks: &Blocks) -> Resolved<'a
     if record.kind.is_large()
         && LargeHead::read(record.value).is_some_and(|head| head_is_void(&head, blocks))
     {
-        return Resolved::Elsewhere;
+        return Resolved::Void(record);
     }
     Resolved::Record(record)
 }

@@ -1,9 +1,11 @@
 //! Large values that a fence hides, and the blocks that have a share of them.
 
 use timestone_store::prelude::*;
+use timestone_store::{MftlConfig, StoreError};
+use timestone_types::HashSeed;
 
 use crate::collection::Dice;
-use crate::driver::{Driver, SPACE, at, config, media, open, version};
+use crate::driver::{SPACE, at, config, media, open, version};
 
 /// Collection is emptying blocks of large values when a fence hides all of them, so many pumps after a look
 /// at it. Bytes that seem to be alive afterwards.
@@ -48,4 +50,50 @@ fn blocks_that_are_erased_while_a_dropped_index_names_something_are_noticed() {
         found
     });
     assert!(found, "the planted bug is found");
+}
+
+/// A device is full of values of one and a half blocks, and a fence hides all of them: blocks with the end of one
+/// and the beginning of another are emptied, some before the other's head is read. Bytes that seem to be
+/// alive afterwards.
+fn live_after_clearing(seed: u64) -> u64 {
+    const BYTES: usize = 47_000;
+    let seeded = || MftlConfig { seed: HashSeed(seed), ..config() };
+    let (mut driver, _) = open(&media(8, 200), seeded());
+    let mut stored = 0u64;
+    loop {
+        match driver.try_put(&stored.to_be_bytes(), 10 + stored, &[3; BYTES]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => {}
+            Err(StoreError::DeviceFull { .. }) => break,
+            Err(error) => panic!("{error}"),
+        }
+        driver.pump();
+    }
+    driver.pumps(200);
+    let full = driver.store.stats().space.live_bytes;
+    assert!(full > stored * BYTES as u64 && stored > 50, "{full} bytes of {stored} values");
+    driver.store.fence(SPACE, version(1000)).expect("accepted");
+    driver.store.advance_watermark(at(1000));
+    for _ in 0..1000 {
+        driver.admit(BYTES, 0).ok();
+        driver.pump();
+    }
+    driver.store.stats().space.live_bytes
+}
+
+#[test]
+fn what_a_fence_hides_is_dead_in_all_its_blocks_also_when_one_goes_before_the_head_is_read() {
+    for seed in 0..4 {
+        let live = live_after_clearing(seed);
+        assert!(live < 200_000, "seed {seed}: {live} bytes");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn parts_whose_head_a_fence_makes_void_and_that_never_die_are_noticed() {
+    use timestone_types::planted::{Bug, with};
+
+    let found = |seed| with(Bug::VoidKeepsParts, || live_after_clearing(seed)) > 200_000;
+    assert!((0..4).any(found), "the planted bug is found");
 }

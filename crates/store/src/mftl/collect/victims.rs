@@ -23,7 +23,7 @@ use timestone_flash::{AlignedBuffer, BlockId, PAGE_BYTES, PageId};
 use timestone_types::{KeyspaceId, Version, is_planted};
 
 use super::super::index::{Ahead, Assessment, KeyId, Location, NODES_OF_RECORD};
-use super::super::locate::head_is_void;
+use super::super::locate::{head_is_void, is_there};
 use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
 use super::super::stats::CollectionStats;
@@ -430,7 +430,9 @@ impl MoveOut<'_> {
         if is_hidden {
             // Nobody knows whether it was counted before.
             let (keyspace, version) = (record.keyspace, record.version);
-            if self.spaces.forget_hidden(keyspace, id, version, page.0) && void.is_none() {
+            if self.spaces.forget_hidden(keyspace, id, version, page.0)
+                && !(void.is_some() && is_planted!(VoidKeepsParts))
+            {
                 self.parts_died(head.as_ref());
             }
             if let Some(space) = self.spaces.get_mut(keyspace) {
@@ -492,14 +494,15 @@ impl MoveOut<'_> {
         }
     }
 
-    /// The parts of a large value that has expired are dead. (Where a younger version came, they
-    /// were told then.)
+    /// The parts of a large value that has expired, or that a fence hides, are dead, as far as they are
+    /// there. (Where a younger version came, they were told then.)
     fn parts_died(&mut self, head: Option<&LargeHead<'_>>) {
         let blocks = &mut self.kit.volume.blocks;
-        debug_assert!(head.is_none_or(|head| !head_is_void(head, blocks)), "the parts are there");
         for extent in head.iter().flat_map(|head| &head.extents) {
-            blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
-            self.parts_died = true;
+            if is_there(extent, blocks) {
+                blocks.usage(blocks.of(extent.page)).died(extent.pages * PAGE_BYTES as u32);
+                self.parts_died = true;
+            }
         }
     }
 
