@@ -151,8 +151,9 @@ impl Victims {
         let at = self.list.iter().position(|victim| victim.block == block)?;
         let victim = self.list.remove(at);
         assert!(victim.erasing && victim.restaging == 0, "it was empty when it was erased");
-        if !is_planted!(OutlivesItsMove) {
-            let sealed_at = blocks.get(block).sealed_at();
+        let erased = blocks.get(block);
+        if SURVIVORS.contains(&erased.stream) && !is_planted!(OutlivesItsMove) {
+            let sealed_at = erased.sealed_at();
             let origins = self.list.iter_mut().filter(|one| one.may_have_moved_to(sealed_at));
             origins.for_each(|origin| origin.count_copies(spaces));
         }
@@ -679,4 +680,43 @@ impl MoveOut<'_> {
 /// or counted.
 fn is_known(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
     head.extents.iter().all(|extent| extent.generation >= blocks.opened(blocks.of(extent.page)))
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, KeyHash, Timestamp};
+
+    use super::super::super::index::Spot;
+    use super::*;
+    use crate::kit::volume::tests::volume;
+
+    /// Something has moved out of a block, and one of a stream that was sealed since is erased first. How many
+    /// dead records are counted.
+    fn counted_beside(stream: StreamId) -> u64 {
+        let (mut volume, mut spaces, mut victims) =
+            (volume(), Spaces::default(), Victims::default());
+        let [origin, other] = [StreamId::Hot, stream].map(|stream| {
+            let block = volume.blocks.take(stream, 0).expect("free");
+            volume.blocks.seal(block);
+            victims.begin(block, &mut volume);
+            block
+        });
+        let (keyspace, id) = (KeyspaceId::DEFAULT, KeyId::new(KeyHash(7), 7));
+        let version = Version::new(Timestamp::from_nanos(10), ClientId::ZERO);
+        let place = spaces.ensure(keyspace);
+        let (index, location) = (&mut spaces.list[place].index, Location::new(3, false, false));
+        index.put(id, Spot::NewKey, version, location, Timestamp::ZERO);
+        victims.head_left(origin, (keyspace, id, version), &mut spaces);
+        victims.find(other).expect("it is a victim").erasing = true;
+        victims.erased(other, &volume.blocks, &mut spaces).expect("it was one");
+        spaces.list[place].index.dead()
+    }
+
+    #[test]
+    fn copies_are_counted_before_a_block_goes_that_takes_survivors_and_no_other() {
+        for stream in StreamId::ALL {
+            let expected = u64::from(SURVIVORS.contains(&stream));
+            assert_eq!(counted_beside(stream), expected, "{stream:?}");
+        }
+    }
 }
