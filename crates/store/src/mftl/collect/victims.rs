@@ -627,8 +627,7 @@ impl MoveOut<'_> {
             victim.again = false;
             victim.large.extend(victim.attempted.drain(..));
         }
-        let volume = &mut self.kit.volume;
-        while victim.may_restage(turn, volume, &self.kit.staging) {
+        while victim.may_restage(turn, &self.kit.volume, &self.kit.staging) {
             let Some(leaving) = victim.large.pop_front() else { return };
             let (keyspace, id, version) = leaving.value;
             let watermark = self.spaces.marks.collection();
@@ -645,7 +644,8 @@ impl MoveOut<'_> {
                         victim.attempted.push(leaving);
                     }
                     let (who, page) = (For::Restage(victim.block), PageId(place.page()));
-                    self.reads.wait(Waiter::keyless(who, keyspace, id, version, page), volume);
+                    let waiter = Waiter::keyless(who, keyspace, id, version, page);
+                    self.reads.wait(waiter, &mut self.kit.volume);
                 }
                 Some(place) if place.staged().is_some() => {}
                 None if is_planted!(LeavesNodes) => {}
