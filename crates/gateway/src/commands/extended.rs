@@ -16,6 +16,9 @@ const BITS: u32 = 64;
 /// nothing.
 const MAX_EXPONENT: i64 = 16_384 - BITS as i64;
 const MIN_EXPONENT: i64 = -16_445;
+/// Numbers whose decimal point would stand further than this from their first digit are nothing or
+/// infinity: the greatest is below 10^4933, and half of the least above 10^-4951.
+const MAX_DECIMAL_PLACES: i64 = 4_960;
 /// Digits after the point of a printed number, before trailing zeros go.
 const FRACTION_DIGITS: u32 = 17;
 
@@ -148,14 +151,15 @@ struct Parsed {
 }
 
 /// Digits with a point, and an exponent after `mark`. `None` for anything else, and for what lies
-/// far outside of the format.
+/// far outside of the format: that is told by the length of the text, before anything is computed.
 fn parse_digits(text: &[u8], radix: u32, mark: u8) -> Option<Parsed> {
     let end = text.iter().position(|byte| byte.to_ascii_lowercase() == mark);
     let (digits, power) = match end {
         Some(end) => (&text[..end], parse_power(&text[end + 1..])?),
         None => (text, 0),
     };
-    let mut numerator = Natural::from(0);
+    // Without leading zeros.
+    let mut values = Vec::with_capacity(digits.len());
     let (mut seen, mut point, mut after_point) = (false, false, 0i64);
     for &byte in digits {
         if byte == b'.' && !point {
@@ -163,31 +167,32 @@ fn parse_digits(text: &[u8], radix: u32, mark: u8) -> Option<Parsed> {
             continue;
         }
         let digit = char::from(byte).to_digit(radix)?;
-        numerator.multiply_add(radix, digit);
+        if digit > 0 || !values.is_empty() {
+            values.push(digit);
+        }
         seen = true;
         after_point += i64::from(point);
     }
     if !seen {
         return None;
     }
-    let one = Natural::from(1);
-    if numerator.is_zero() {
-        return Some(Parsed { numerator, denominator: one, exponent: 0 });
+    let (numerator, denominator) = (Natural::from(0), Natural::from(1));
+    if values.is_empty() {
+        return Some(Parsed { numerator, denominator, exponent: 0 });
     }
     if radix == 16 {
-        return Some(Parsed { numerator, denominator: one, exponent: power - 4 * after_point });
+        let numerator = Natural::of_digits(&values, radix);
+        return Some(Parsed { numerator, denominator, exponent: power - 4 * after_point });
     }
     let power = power - after_point;
-    // Texts have fewer than 5120 digits and the format's range ends at 10^±4966: what is further
-    // off is nothing or infinity.
-    if power.unsigned_abs() > 11_000 {
+    if (values.len() as i64 + power).abs() > MAX_DECIMAL_PLACES {
         return None;
     }
-    let mut parsed = Parsed { numerator, denominator: one, exponent: 0 };
+    // 10^n is 5^n, which is shorter by a third, times 2^n.
+    let numerator = Natural::of_digits(&values, radix);
+    let mut parsed = Parsed { numerator, denominator, exponent: power };
     let scaled = if power >= 0 { &mut parsed.numerator } else { &mut parsed.denominator };
-    for _ in 0..power.unsigned_abs() {
-        scaled.multiply_add(10, 0);
-    }
+    scaled.multiply_by_power_of_5(power.unsigned_abs());
     Some(parsed)
 }
 
@@ -296,6 +301,29 @@ impl Natural {
             self.places.push(carry as u32);
         }
         self.assert_sound();
+    }
+
+    /// The number with these digits, the highest first.
+    fn of_digits(digits: &[u32], radix: u32) -> Self {
+        // As many at once as fit 32 bits: each step goes over the whole number.
+        let at_once = u32::MAX.ilog(radix);
+        debug_assert!(digits.iter().all(|&digit| digit < radix), "digits are below their radix");
+        let mut number = Self::from(0);
+        for chunk in digits.chunks(at_once as usize) {
+            let value = chunk.iter().fold(0, |value, digit| value * radix + digit);
+            number.multiply_add(radix.pow(chunk.len() as u32), value);
+        }
+        number
+    }
+
+    fn multiply_by_power_of_5(&mut self, power: u64) {
+        // The highest power that fits 32 bits.
+        const AT_ONCE: u32 = u32::MAX.ilog(5);
+        debug_assert!(!self.is_zero(), "nothing times anything is not asked for");
+        for _ in 0..power / u64::from(AT_ONCE) {
+            self.multiply_add(5_u32.pow(AT_ONCE), 0);
+        }
+        self.multiply_add(5_u32.pow((power % u64::from(AT_ONCE)) as u32), 0);
     }
 
     fn shift_left(&mut self, bits: usize) {
@@ -453,6 +481,80 @@ mod tests {
         assert_eq!(sum("inf", "1"), None);
         assert_eq!(sum("1e4932", "1e4932"), None, "the sum is too great");
         assert!(sum("1e4900", "1").is_some());
+    }
+
+    /// A number of decimal digits and a power of ten, computed a digit at a time.
+    fn digit_by_digit(digits: &str, power: i64) -> Option<(u64, i32)> {
+        let mut numerator = Natural::from(0);
+        digits.bytes().for_each(|digit| numerator.multiply_add(10, u32::from(digit - b'0')));
+        let mut parsed = Parsed { numerator, denominator: Natural::from(1), exponent: 0 };
+        let scaled = if power >= 0 { &mut parsed.numerator } else { &mut parsed.denominator };
+        (0..power.unsigned_abs()).for_each(|_| scaled.multiply_add(10, 0));
+        parsed.round()
+    }
+
+    #[test]
+    fn numbers_are_what_they_are_digit_by_digit() {
+        let long = "9876543210".repeat(500);
+        let mut cases: Vec<(&str, i64)> = vec![
+            // Around the greatest and the least number, and the half of that.
+            ("118973149535723176502", 4912),
+            ("118973149535723176508", 4912),
+            ("118973149535723176509", 4912),
+            ("118973149535723176506", 4912),
+            ("36451995318824746025", -4970),
+            ("18225997659412373012", -4970),
+            ("18225997659412373013", -4970),
+            ("33621031431120935063", -4951),
+            (&long, -5000),
+            (&long, -9940),
+            (&long, -9950),
+            (&long, -9951),
+            (&long, -67),
+            (&long, -68),
+            ("1", 0),
+        ];
+        cases.extend((4925..4940).map(|power| ("7", power)));
+        cases.extend((4940..4962).map(|power| ("2", -power)));
+        cases.extend((4940..4962).map(|power| ("1000000000000000000000000", -24 - power)));
+        cases.extend(
+            (1..60).map(|power| ("123456789", if power % 2 == 0 { power } else { -power })),
+        );
+        let mut found = 0;
+        for (digits, power) in cases {
+            let text = format!("{digits}e{power}");
+            let parsed = match Extended::parse(text.as_bytes()) {
+                Some(Extended::Finite { significand, exponent, .. }) => {
+                    found += 1;
+                    Some((significand, exponent))
+                }
+                Some(Extended::Infinite { .. }) => panic!("{text:.40} is a number"),
+                None => None,
+            };
+            assert_eq!(parsed, digit_by_digit(digits, power), "{text:.40}, 10^{power}");
+        }
+        assert!(found > 90, "{found} of them are numbers");
+    }
+
+    #[test]
+    fn zeros_beside_the_digits_do_not_put_a_number_out_of_range() {
+        let zeros = "0".repeat(5_000);
+        let cases = [
+            (format!("0.{zeros}1e5000"), Some("0.1")),
+            (format!("{zeros}1"), Some("1")),
+            (format!("1{zeros}e-5000"), Some("1")),
+            (format!("0.{zeros}"), Some("0")),
+            ("0e999999999999".to_owned(), Some("0")),
+            (format!("0.{zeros}1"), None),
+            (format!("1{zeros}"), None),
+            ("1e-10999".to_owned(), None),
+            ("1e10999".to_owned(), None),
+            ("0x10p-2".to_owned(), Some("4")),
+            ("0x123456789abcdef0p-4".to_owned(), Some("81985529216486895")),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(sum(&text, "0").as_deref(), expected, "{text:.20}");
+        }
     }
 
     #[test]
