@@ -76,8 +76,8 @@ pub(crate) struct Dispatcher<'a> {
     now: Timestamp,
     index: ConnectionIndex,
     position: StreamPosition,
-    /// How long the answer of a command is that touched no key.
-    answer_bytes: usize,
+    /// What a command costs that touched no key: how long its answer is, and what counts as much.
+    cost_bytes: usize,
 }
 
 impl<'a> Dispatcher<'a> {
@@ -89,12 +89,13 @@ impl<'a> Dispatcher<'a> {
         position: StreamPosition,
     ) -> Self {
         debug_assert!(parts.connections.get(index).is_some(), "a command comes from somebody");
-        Self { parts, now, index, position, answer_bytes: 0 }
+        Self { parts, now, index, position, cost_bytes: 0 }
     }
 
-    /// How long the answer is, in bytes, when the command touched no key and was answered at once.
-    pub(crate) const fn answer_bytes(&self) -> usize {
-        self.answer_bytes
+    /// How long the answer is, in bytes, when the command touched no key and was answered at once;
+    /// with what costs the turn as much as so many more.
+    pub(crate) const fn cost_bytes(&self) -> usize {
+        self.cost_bytes
     }
 
     fn connection(&mut self) -> Option<&mut Connection> {
@@ -103,7 +104,7 @@ impl<'a> Dispatcher<'a> {
 
     /// Answers the command with an error.
     fn refuse(&mut self, failure: &Failure) -> Disposition {
-        debug_assert_eq!(self.answer_bytes, 0, "a command is answered once");
+        debug_assert_eq!(self.cost_bytes, 0, "a command is answered once");
         let position = self.position;
         if let Some(connection) = self.connection() {
             connection.refuse(position, failure);
@@ -179,7 +180,7 @@ impl<'a> Dispatcher<'a> {
             }
             connection.replies.now_bytes(position, &scratch);
         }
-        self.answer_bytes = scratch.len();
+        self.cost_bytes = scratch.len() + local::cost_bytes(spec.cmd, args);
         self.parts.scratch = scratch;
         Disposition::Taken
     }

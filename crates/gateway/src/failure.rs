@@ -83,6 +83,10 @@ impl Failure {
         "ERR more keys are watched than a transaction may touch: watch fewer, or UNWATCH first",
     );
     pub(crate) const PATTERN_TOO_LONG: Self = fixed("ERR the pattern is longer than 1024 bytes");
+    pub(crate) const TOO_MANY_PATTERNS: Self = fixed(
+        "ERR the patterns have more than 4096 bytes in all, one for each of them included: ask for \
+         fewer at a time",
+    );
     pub(crate) const REPLY_TOO_LONG: Self =
         fixed("ERR the answer would be too long: use SCAN, which answers in pieces");
     pub(crate) const CONTENDED: Self = fixed(

@@ -121,9 +121,9 @@ impl Parts {
             };
             figures.took(u64::from(disposition == Disposition::Taken));
             let disposition = if disposition == Disposition::Dispatch {
-                let (disposition, answer_bytes) = self.dispatch(now, index, position);
+                let (disposition, cost_bytes) = self.dispatch(now, index, position);
                 // Others of this turn wait for long answers as they wait for many commands.
-                carried_out += (answer_bytes / ANSWER_BYTES_A_COMMAND) as u32;
+                carried_out += (cost_bytes / ANSWER_BYTES_A_COMMAND) as u32;
                 disposition
             } else {
                 disposition
@@ -163,8 +163,8 @@ impl Parts {
         }
     }
 
-    /// Sends the command in the shared buffer where it belongs. Tells how long its answer is when
-    /// it was answered at once.
+    /// Sends the command in the shared buffer where it belongs. Tells what it has cost, as bytes of
+    /// an answer, when it was answered at once.
     fn dispatch(
         &mut self,
         now: Timestamp,
@@ -175,10 +175,10 @@ impl Parts {
         let arguments = core::mem::take(&mut self.arguments);
         let mut dispatcher = Dispatcher::new(self, now, index, position);
         let disposition = dispatcher.dispatch(&arguments);
-        let answer_bytes = dispatcher.answer_bytes();
+        let cost_bytes = dispatcher.cost_bytes();
         self.arguments = arguments;
         self.figures.took(u64::from(disposition == Disposition::Taken));
-        (disposition, answer_bytes)
+        (disposition, cost_bytes)
     }
 
     /// A fast command met a conflict, or a server that was not ready: read again, it goes on as a

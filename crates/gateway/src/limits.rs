@@ -45,6 +45,11 @@ pub(crate) const WATCHED_KEY_BYTES: usize = 96;
 /// Longest pattern of KEYS, SCAN and CONFIG GET: to match takes a step for every byte of a key and
 /// every 64 of the pattern.
 pub(crate) const MAX_PATTERN_BYTES: usize = 1024;
+/// The patterns of one CONFIG GET in all, in bytes and one more for each of them.
+pub(crate) const MAX_PATTERNS_BYTES: usize = 4 * 1024;
+/// Each of those bytes costs as much as so many bytes of an answer: to compile it may take as many
+/// steps, one for each value of a byte.
+pub(crate) const PATTERN_BYTE_COST: usize = 256;
 /// Answers that one connection may be owed, written to its socket or not yet, before its commands
 /// wait. While the process's memory for answers is scarce it is less:
 /// [`SCARCE_OUTPUT_BOUND`](timestone_seda::limits::SCARCE_OUTPUT_BOUND).

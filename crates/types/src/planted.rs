@@ -444,6 +444,9 @@ pub enum Bug {
     UncountedPassing,
     /// What the commands of a transaction answer is not bounded.
     BoundlessAnswers,
+    /// CONFIG GET takes as many patterns as there are, and they cost its connection nothing of its
+    /// turn.
+    BoundlessPatterns,
     /// What commands make out of what is there is not counted.
     UncountedMaking,
     /// What commands make may take all of the memory for input, and is alone only beside nothing at

@@ -10,7 +10,7 @@
 //! ```
 //! So each byte of a text costs one step for every 64 elements of the pattern, whatever both are:
 //! following one path, and going back where it fails, takes as many steps as there are elements,
-//! for patterns that are made for it. Deliberately absent: case folding (see [`matches_any_case`])
+//! for patterns that are made for it. Deliberately absent: case folding (see [`Glob::any_case`])
 //! and everything that other globs know.
 
 /// What every text begins with that a pattern matches, and whether it matches that text alone.
@@ -88,6 +88,13 @@ impl Glob {
         glob
     }
 
+    /// Compiles a pattern for texts in lower case, which it matches whatever the case of its own
+    /// ASCII letters is.
+    #[must_use]
+    pub(crate) fn any_case(pattern: &[u8]) -> Self {
+        Self::new(&pattern.to_ascii_lowercase())
+    }
+
     /// Whether `text` matches the pattern as a whole.
     #[must_use]
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
@@ -131,12 +138,6 @@ impl Glob {
         }
         now[self.last / 64] & (1 << (self.last % 64)) != 0
     }
-}
-
-/// Whether `text` matches `pattern`, with ASCII letters of either case taken as equal.
-#[must_use]
-pub(crate) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
-    Glob::new(&pattern.to_ascii_lowercase()).matches(&text.to_ascii_lowercase())
 }
 
 /// Whether a class, without its opening bracket, has `byte`, and how long it is. One without an end
@@ -211,7 +212,7 @@ mod tests {
                 "{pattern} on {text}"
             );
         }
-        assert!(matches_any_case(b"MAX*", b"maxmemory"));
+        assert!(Glob::any_case(b"MAX*").matches(b"maxmemory"));
     }
 
     /// By going back: each element takes as much as it may, and less where the rest does not fit.

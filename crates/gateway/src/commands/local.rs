@@ -10,12 +10,12 @@ use timestone_types::Timestamp;
 use timestone_wire::resp::{Protocol, ReplyWriter};
 
 use crate::commands::arguments::Args;
-use crate::commands::glob;
+use crate::commands::glob::Glob;
 use crate::commands::integer;
 use crate::commands::table::{COMMANDS, Class, Cmd, Spec, find};
 use crate::connection::client::{ClientState, is_name};
 use crate::failure::{Failure, shown};
-use crate::limits::{MAX_NAME_BYTES, MAX_PATTERN_BYTES};
+use crate::limits::{MAX_NAME_BYTES, MAX_PATTERN_BYTES, MAX_PATTERNS_BYTES, PATTERN_BYTE_COST};
 
 /// The version of Redis whose behaviour is followed.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -174,6 +174,26 @@ fn help(
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
     Ok(())
+}
+
+/// What a command of class `Local` costs beside its answer, as bytes of one: the patterns of CONFIG
+/// GET, which take more time than any of its answers.
+pub(crate) fn cost_bytes(cmd: Cmd, args: Args<'_>) -> usize {
+    if cmd != Cmd::Config || !args.is(1, b"GET") || ignores_patterns() {
+        return 0;
+    }
+    // More of them are refused.
+    patterns_bytes(args).min(MAX_PATTERNS_BYTES) * PATTERN_BYTE_COST
+}
+
+/// The patterns of CONFIG GET in all; an empty one costs something, too.
+fn patterns_bytes(args: Args<'_>) -> usize {
+    args.iter().skip(2).map(|pattern| pattern.len() + 1).sum()
+}
+
+/// Whether CONFIG GET takes as many patterns as there are, for nothing.
+fn ignores_patterns() -> bool {
+    timestone_types::is_planted!(BoundlessPatterns)
 }
 
 /// Carries out a command of class `Local`.
@@ -405,12 +425,18 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     if args.iter().skip(2).any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
         return Err(Failure::PATTERN_TOO_LONG);
     }
-    let asked = |name: &str| {
-        args.iter().skip(2).any(|pattern| glob::matches_any_case(pattern, name.as_bytes()))
-    };
-    let found: Vec<_> = PARAMETERS.iter().filter(|(name, _)| asked(name)).collect();
-    reply.map(found.len());
-    for (name, value) in found {
+    if patterns_bytes(args) > MAX_PATTERNS_BYTES && !ignores_patterns() {
+        return Err(Failure::TOO_MANY_PATTERNS);
+    }
+    let mut found = [false; PARAMETERS.len()];
+    // One compiled pattern at a time: it takes more memory than its text.
+    for glob in args.iter().skip(2).map(Glob::any_case) {
+        for (found, (name, _)) in found.iter_mut().zip(PARAMETERS) {
+            *found |= glob.matches(name.as_bytes());
+        }
+    }
+    reply.map(found.iter().filter(|&&found| found).count());
+    for (_, (name, value)) in found.iter().zip(PARAMETERS).filter(|(found, _)| **found) {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }

@@ -124,11 +124,13 @@ fn reads_long_value(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> b
         && !timestone_types::is_planted!(BoundlessFollowers)
 }
 
-/// The bytes that a command is about to go through: its own, and the value that its first key has.
+/// The bytes that a command is about to go through: its own, the value that its first key has, and
+/// what costs as much.
 fn bytes_before(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> usize {
-    let args = job.args(&job.commands[place]);
+    let command = &job.commands[place];
+    let args = job.args(command);
     let own: usize = args.iter().map(<[u8]>::len).sum();
-    own + parts.backend.value_length(txn, args.get(1))
+    own + local::cost_bytes(command.spec.cmd, args) + parts.backend.value_length(txn, args.get(1))
 }
 
 /// The bytes that a command makes beside those that it brings: what it leaves as it is of a value

@@ -115,6 +115,72 @@ fn patterns_of_config_get_are_as_long_as_those_of_keys_at_most() {
     }
 }
 
+fn config_get(patterns: &[&[u8]]) -> Vec<u8> {
+    encode(&[&[&b"CONFIG"[..], b"GET"], patterns].concat())
+}
+
+/// What CONFIG GET of so many short patterns is answered.
+fn many_patterns(count: usize) -> String {
+    let mut world = World::new();
+    let client = world.connect();
+    world.post(client, &config_get(&vec![&b"no"[..]; count]));
+    world.wait(client)
+}
+
+#[test]
+fn patterns_of_config_get_are_bounded_in_all() {
+    let refused = "-ERR the patterns have more than 4096 bytes in all, one for each of them \
+                   included: ask for fewer at a time|";
+    assert_eq!(many_patterns(65_000), refused);
+    assert_eq!(many_patterns(4096 / 3), "*0|");
+    let mut world = World::new();
+    let client = world.connect();
+    let long = [b'?'; 1023];
+    for (count, expected) in [(1000, refused), (5, refused), (4, "*0|")] {
+        world.post(client, &config_get(&vec![&long[..]; count]));
+        assert_eq!(world.wait(client), expected, "{count} long patterns");
+    }
+    world.post(client, &config_get(&vec![&b""[..]; 4097]));
+    assert_eq!(world.wait(client), refused, "empty ones count");
+    assert_eq!(
+        world.ask(client, "CONFIG GET sa?e MAXMEMORY* save nope"),
+        "*6|$9|maxmemory|$1|0|$16|maxmemory-policy|$10|noeviction|$4|save|$0||"
+    );
+}
+
+/// How many of 80 CONFIG GETs with 1000 wildcards each are answered in the turn in which they come;
+/// another client is answered as well, and all of them are in the end.
+fn config_gets_in_a_turn() -> usize {
+    const ASKED: usize = 80;
+    let mut world = World::new();
+    let (busy, other) = (world.connect(), world.connect());
+    world.settle();
+    world.post(busy, &config_get(&[&[b'?'; 1000]]).repeat(ASKED));
+    world.post(other, b"PING\r\n");
+    world.step();
+    assert_eq!(world.sent(other), b"+PONG\r\n");
+    let first = world.sent(busy).len() / b"*0\r\n".len();
+    world.settle();
+    let rest = world.sent(busy).len() / b"*0\r\n".len();
+    assert_eq!(first + rest, ASKED, "all are answered in the end");
+    first
+}
+
+#[test]
+fn what_patterns_cost_counts_for_the_commands_that_a_connection_has_in_a_turn() {
+    let first = config_gets_in_a_turn();
+    // Three are more than its share: of when they come, and of when it goes on in the same turn.
+    assert!((1..=6).contains(&first), "{first} of them in one turn");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_takes_any_number_of_patterns_is_found_out() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::BoundlessPatterns, || many_patterns(5_000)), "*0|");
+    assert_eq!(with(Bug::BoundlessPatterns, config_gets_in_a_turn), 80);
+}
+
 #[test]
 fn what_a_long_command_needed_is_given_back_after_the_turn() {
     let (mut parts, index, _, now) = connected();
