@@ -6,7 +6,7 @@ use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
 
 use crate::commands::arguments::{Args, ArgumentBuffer};
-use crate::commands::local::{self, ClientFilter};
+use crate::commands::local;
 use crate::commands::table::{Class, Cmd, Spec, find};
 use crate::connection::followers::Follower;
 use crate::connection::inbox::StreamPosition;
@@ -18,8 +18,8 @@ use crate::fast::{FastPath, OneWrite};
 use crate::jobs::job::{JobCommand, JobKind, Requester};
 use crate::jobs::keyspace_scan::KeyspaceScan;
 use crate::limits::{
-    MAX_FOLLOWING_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS,
-    QUEUED_COMMAND_BYTES, SHOWN_BYTES,
+    CHARGED_ANSWER_BYTES, MAX_FOLLOWING_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS,
+    MAX_RESERVED_KEYS, QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
 use crate::parts::Parts;
 use crate::served::ServedKeyspace;
@@ -149,38 +149,57 @@ impl<'a> Dispatcher<'a> {
 
     fn local(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
         debug_assert_eq!(spec.class, Class::Local);
+        // Before any of it is made: an answer that is refused takes no memory.
+        let foreseen = self.parts.foresee_local(spec.cmd, args).and_then(|(filter, bytes)| {
+            Ok((filter, bytes, self.parts.memory.charge_local(bytes)?))
+        });
+        let (filter, bound, charge) = match foreseen {
+            Ok(foreseen) => foreseen,
+            Err(failure) => return self.refuse(&failure),
+        };
         let mut scratch = core::mem::take(&mut self.parts.scratch);
         scratch.clear();
         let status = match spec.cmd {
             Cmd::Ping | Cmd::Echo | Cmd::Hello => None,
-            _ => Some(
-                ClientFilter::wanted(spec.cmd, args)
-                    .map(|filter| self.parts.server_status(self.now, &filter)),
-            ),
+            _ => Some(self.parts.server_status(self.now, &filter)),
         };
-        let position = self.position;
-        if let Some(connection) = self.connection() {
+        let Parts { connections, memory, .. } = &mut *self.parts;
+        if let Some(connection) = connections.get_mut(self.index) {
             let protocol = connection.client.protocol;
             let client = &mut connection.client;
             let done = match &status {
                 _ if spec.cmd == Cmd::Hello => local::hello(args, client, &mut scratch),
-                Some(Ok(status)) => local::execute(
+                Some(status) => local::execute(
                     spec.cmd,
                     args,
                     status,
                     client,
                     &mut ReplyWriter::new(&mut scratch, protocol),
                 ),
-                Some(Err(failure)) => Err(failure.clone()),
                 None => local::greet(spec.cmd, args, &mut ReplyWriter::new(&mut scratch, protocol)),
             };
             if let Err(failure) = done {
                 scratch.clear();
                 ReplyWriter::new(&mut scratch, protocol).error_bytes(failure.bytes());
             }
-            connection.replies.now_bytes(position, &scratch);
+            debug_assert!(
+                scratch.len() <= CHARGED_ANSWER_BYTES + bound,
+                "{}: {} bytes, {bound} were foreseen",
+                spec.name,
+                scratch.len()
+            );
+            // The lines of clients go before the answer is there twice.
+            drop(status);
+            connection.replies.now_bytes(self.position, &scratch);
+            if charge.is_some() {
+                // From now on it counts with its connection.
+                memory.count(connection);
+            }
         }
         self.cost_bytes = scratch.len() + local::cost_bytes(spec.cmd, args);
+        if charge.is_some() {
+            scratch = Vec::new();
+        }
         self.parts.scratch = scratch;
         Disposition::Taken
     }

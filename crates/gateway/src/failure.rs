@@ -87,6 +87,8 @@ impl Failure {
         "ERR the patterns have more than 4096 bytes in all, one for each of them included: ask for \
          fewer at a time",
     );
+    pub(crate) const TOO_MANY_NAMED: Self =
+        fixed("ERR more than 1024 names in one command: ask for fewer at a time");
     pub(crate) const REPLY_TOO_LONG: Self =
         fixed("ERR the answer would be too long: use SCAN, which answers in pieces");
     pub(crate) const CONTENDED: Self = fixed(

@@ -50,6 +50,15 @@ pub(crate) const MAX_PATTERNS_BYTES: usize = 4 * 1024;
 /// Each of those bytes costs as much as so many bytes of an answer: to compile it may take as many
 /// steps, one for each value of a byte.
 pub(crate) const PATTERN_BYTE_COST: usize = 256;
+/// Names that one COMMAND INFO or COMMAND DOCS may have, sections of INFO, and ids of CLIENT LIST:
+/// some times as many as there are commands.
+pub(crate) const MAX_NAMED: usize = 1024;
+/// Longest entry of COMMAND INFO and COMMAND DOCS.
+pub(crate) const COMMAND_ENTRY_BYTES: usize = 256;
+/// Longest line of CLIENT LIST, beside the names in it.
+pub(crate) const CLIENT_LINE_BYTES: usize = 384;
+/// What an argument costs that is part of an answer, beside its bytes: its length and line ends.
+pub(crate) const ELEMENT_BYTES: usize = 16;
 /// Answers that one connection may be owed, written to its socket or not yet, before its commands
 /// wait. While the process's memory for answers is scarce it is less:
 /// [`SCARCE_OUTPUT_BOUND`](timestone_seda::limits::SCARCE_OUTPUT_BOUND).

@@ -23,8 +23,9 @@ use timestone_types::{ClientId, Timestamp};
 use timestone_wire::resp::ReplyWriter;
 
 use crate::backend::Backend;
-use crate::commands::arguments::ArgumentBuffer;
-use crate::commands::local::{ClientFilter, ServerStatus};
+use crate::commands::arguments::{Args, ArgumentBuffer};
+use crate::commands::local::{self, ClientFilter, ServerStatus};
+use crate::commands::table::Cmd;
 use crate::connection::key_access::{KeyState, ReadOrder};
 use crate::connection::replies::{PendingReply, ReplyId, ReplyKind};
 use crate::connection::table::Connections;
@@ -136,6 +137,22 @@ impl Parts {
             connection.written(bytes);
             self.answered(index);
         }
+    }
+
+    /// Whom a local command tells of, and how long its answer may get, before any of it is made.
+    ///
+    /// # Errors
+    /// What it answers instead.
+    pub(crate) fn foresee_local(
+        &self,
+        cmd: Cmd,
+        args: Args<'_>,
+    ) -> Result<(ClientFilter, usize), Failure> {
+        args.assert_at_least(1);
+        let bytes = local::answer_bytes(cmd, args)?;
+        let filter = ClientFilter::wanted(cmd, args)?;
+        let listing_bytes = self.connections.listing_bytes(&filter);
+        Ok((filter, bytes + listing_bytes))
     }
 
     /// What local commands are told of the server, with the lines of the clients that are wanted.

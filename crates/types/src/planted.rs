@@ -444,6 +444,9 @@ pub enum Bug {
     UncountedPassing,
     /// What the commands of a transaction answer is not bounded.
     BoundlessAnswers,
+    /// Commands that touch no key answer for as many names as they are given, and ask for no memory
+    /// before.
+    BoundlessLocalAnswers,
     /// CONFIG GET takes as many patterns as there are, and they cost its connection nothing of its
     /// turn.
     BoundlessPatterns,

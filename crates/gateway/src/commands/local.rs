@@ -15,7 +15,10 @@ use crate::commands::integer;
 use crate::commands::table::{COMMANDS, Class, Cmd, Spec, find};
 use crate::connection::client::{ClientState, is_name};
 use crate::failure::{Failure, shown};
-use crate::limits::{MAX_NAME_BYTES, MAX_PATTERN_BYTES, MAX_PATTERNS_BYTES, PATTERN_BYTE_COST};
+use crate::limits::{
+    COMMAND_ENTRY_BYTES, ELEMENT_BYTES, MAX_NAME_BYTES, MAX_NAMED, MAX_PATTERN_BYTES,
+    MAX_PATTERNS_BYTES, PATTERN_BYTE_COST,
+};
 
 /// The version of Redis whose behaviour is followed.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -174,6 +177,31 @@ fn help(
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
     Ok(())
+}
+
+/// How long the answer of a command of class `Local` may get, in bytes: beside the lines of clients,
+/// and beside what is always short.
+///
+/// # Errors
+/// It names more than a command may.
+pub(crate) fn answer_bytes(cmd: Cmd, args: Args<'_>) -> Result<usize, Failure> {
+    let named = match cmd {
+        Cmd::Info => args.len() - 1,
+        Cmd::Client if args.is(1, b"LIST") => args.len().saturating_sub(3),
+        Cmd::Command if args.is(1, b"INFO") || args.is(1, b"DOCS") => args.len() - 2,
+        _ => 0,
+    };
+    if named > MAX_NAMED && !crate::memory::ignores_local_answers() {
+        return Err(Failure::TOO_MANY_NAMED);
+    }
+    Ok(match cmd {
+        Cmd::Ping | Cmd::Echo => args.get(1).len(),
+        Cmd::Command if args.is(1, b"GETKEYS") => {
+            args.iter().map(|key| key.len() + ELEMENT_BYTES).sum()
+        }
+        Cmd::Command => named * COMMAND_ENTRY_BYTES,
+        _ => 0,
+    })
 }
 
 /// What a command of class `Local` costs beside its answer, as bytes of one: the patterns of CONFIG

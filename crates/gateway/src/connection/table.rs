@@ -17,6 +17,7 @@ use timestone_types::Timestamp;
 use super::client::{ClientNumber, ClientState};
 use super::{Connection, ConnectionIndex};
 use crate::commands::local::ClientFilter;
+use crate::limits::CLIENT_LINE_BYTES;
 use crate::memory::MemoryBudget;
 
 /// See the module.
@@ -242,10 +243,24 @@ impl Connections {
         all.all(|connection| connection.life.gone || connection.is_idle())
     }
 
+    /// How long the lines of CLIENT LIST get at most.
+    pub(crate) fn listing_bytes(&self, filter: &ClientFilter) -> usize {
+        let mut bytes = 0;
+        self.visit(filter, |one| bytes += CLIENT_LINE_BYTES + one.client.memory_bytes());
+        bytes
+    }
+
     /// Lines of CLIENT LIST.
     pub(crate) fn describe(&self, filter: &ClientFilter, now: Timestamp) -> Vec<u8> {
-        let mut lines = Vec::new();
-        let mut describe = |connection: &Connection| connection.client.describe(now, &mut lines);
+        let bound = self.listing_bytes(filter);
+        let mut lines = Vec::with_capacity(bound);
+        self.visit(filter, |connection| connection.client.describe(now, &mut lines));
+        debug_assert!(lines.len() <= bound, "{} bytes, {bound} were foreseen", lines.len());
+        lines
+    }
+
+    /// Goes to the clients that a command tells of.
+    fn visit(&self, filter: &ClientFilter, mut visit: impl FnMut(&Connection)) {
         match filter {
             ClientFilter::Nobody => {}
             ClientFilter::Everybody => self
@@ -253,13 +268,12 @@ impl Connections {
                 .iter()
                 .flatten()
                 .filter(|connection| !connection.life.gone)
-                .for_each(|connection| describe(connection)),
+                .for_each(|connection| visit(connection)),
             ClientFilter::Of(ids) => ids
                 .iter()
                 .filter_map(|&id| self.clients.get(&ClientNumber(id)))
                 .filter_map(|&index| self.get(index))
-                .for_each(&mut describe),
+                .for_each(visit),
         }
-        lines
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn execute(
         let start = job.reply.len();
         // Before the command: nothing may be refused of which something is done.
         let many = bytes_of_many(parts, txn, job, place);
-        let room = job.charge_answer(many, parts.memory.process());
+        let room = many.and_then(|many| job.charge_answer(many, parts.memory.process()));
         let done = room.and_then(|()| execute_one(parts, now, txn, job, place));
         let JobCommand { requester, spec, .. } = job.commands[place];
         if let Err(failure) = done {
@@ -150,14 +150,24 @@ fn derived_bytes(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> usiz
     made.saturating_sub(if is_own { length } else { 0 })
 }
 
-/// How long the values are that a command over many keys answers with.
-fn bytes_of_many(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> usize {
+/// How long the values are that a command over many keys answers with, or the answer of one that
+/// touches no key.
+///
+/// # Errors
+/// What it answers instead.
+fn bytes_of_many(parts: &Parts, txn: TxnHandle, job: &Job, place: usize) -> Result<usize, Failure> {
     let command = &job.commands[place];
-    if command.spec.cmd != Cmd::Mget {
-        return 0;
+    let args = job.args(command);
+    match command.spec.cmd {
+        Cmd::Mget => {
+            let lengths = command.spec.keys(args).map(|key| parts.backend.value_length(txn, key));
+            Ok(lengths.fold(0, usize::saturating_add))
+        }
+        cmd if command.spec.class == Class::Local => {
+            parts.foresee_local(cmd, args).map(|(_, bytes)| bytes)
+        }
+        _ => Ok(0),
     }
-    let keys = command.spec.keys(job.args(command));
-    keys.map(|key| parts.backend.value_length(txn, key)).fold(0, usize::saturating_add)
 }
 
 fn execute_one(

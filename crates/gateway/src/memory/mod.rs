@@ -231,6 +231,20 @@ impl MemoryBudget {
         is_charged.then(|| self.process.charge(MemoryUse::Output, bytes as u64))
     }
 
+    /// Memory for an answer that is made at once, twice: in the buffer that all commands share, and
+    /// in its connection's. Nothing for a short one: those are bounded by what a connection may be
+    /// owed.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) fn charge_local(&self, bytes: usize) -> Result<Option<Charge>, Failure> {
+        if bytes < CHARGED_ANSWER_BYTES || ignores_local_answers() {
+            return Ok(None);
+        }
+        let charge = self.process.try_charge(MemoryUse::Output, 2 * bytes as u64);
+        charge.map(Some).ok_or(Failure::NO_MEMORY_FOR_ANSWER)
+    }
+
     /// Whether the net stage should read nothing more from a connection, if that is not how it is.
     pub(crate) fn change_of_pause(
         &self,
@@ -326,6 +340,11 @@ fn ignores_begun() -> bool {
 /// Whether answers are not counted between the batch of frames that brings them and the net stage.
 pub(crate) fn forgets_passing() -> bool {
     timestone_types::is_planted!(UncountedPassing)
+}
+
+/// Whether commands that touch no key answer whatever they are asked, however long it gets.
+pub(crate) fn ignores_local_answers() -> bool {
+    timestone_types::is_planted!(BoundlessLocalAnswers)
 }
 
 /// Whether connections are owed more and more, whether they read it or not.

@@ -9,7 +9,7 @@ use timestone_wire::{Frames, Kind, Message, Value};
 
 use super::VALUE;
 use crate::limits::OUTPUT_BOUND_BYTES;
-use crate::tests::world::{Client, SHARDS, World, connected, encode};
+use crate::tests::world::{Client, SHARDS, World, connected, encode, shown};
 
 const ASKED: usize = 64;
 
@@ -289,6 +289,110 @@ fn a_gateway_whose_transactions_answer_without_bound_is_found_out() {
         repeated_answers,
     );
     assert!(answer.len() > 64 * VALUE && after == format!(":{VALUE}|"));
+}
+
+/// What is counted of the answer to a command with so many names in all, with memory for eight
+/// values, and the answer.
+fn named(head: &[&str], name: &str, count: usize) -> (u64, String) {
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, 8 * VALUE as u64)));
+    let deaf = world.connect();
+    world.stop_reading(deaf);
+    world.holds_output = true;
+    world.post(deaf, &encode(&[head, &vec![name; count]].concat()));
+    world.settle();
+    let answer: Vec<u8> = world.to_net.iter().flat_map(|batch| batch.bytes.clone()).collect();
+    (world.memory.used(MemoryUse::Output), shown(&answer))
+}
+
+#[test]
+fn commands_that_touch_no_key_take_a_bounded_number_of_names() {
+    let heads: [(&[&str], &str, &str); 4] = [
+        (&["COMMAND", "DOCS"], "incrbyfloat", "*2048|$11|incrbyfloat|*6|$7|summary|"),
+        (&["COMMAND", "INFO"], "client", "*1024|*10|$6|client|"),
+        (&["INFO"], "server", "$"),
+        (&["CLIENT", "LIST", "ID"], "1", "$"),
+    ];
+    for (head, name, begin) in heads {
+        let (used, answer) = named(head, name, 100_000);
+        assert_eq!(
+            answer, "-ERR more than 1024 names in one command: ask for fewer at a time|",
+            "{head:?}"
+        );
+        assert!(used <= 8 * VALUE as u64, "{used} bytes");
+        let (used, answer) = named(head, name, 1024);
+        assert!(answer.starts_with(begin), "{}", &answer[..answer.len().min(200)]);
+        assert!(used <= VALUE as u64, "{used} bytes");
+    }
+    let (_, all) = named(&["COMMAND", "DOCS"], "", 0);
+    assert!(all.contains("|incrbyfloat|"), "{all}");
+}
+
+/// What a command is answered while others use a little of the memory for answers, which is for
+/// eight values; and what it is answered inside of MULTI.
+fn beside_others(command: &[u8]) -> [String; 2] {
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, 8 * VALUE as u64)));
+    let client = world.connect();
+    let others = world.memory.charge(MemoryUse::Output, 1);
+    world.post(client, command);
+    let alone = world.wait(client);
+    world.post(client, &[b"MULTI\r\n", command].concat());
+    assert_eq!(world.wait(client), "+OK|+QUEUED|");
+    let in_multi = world.ask(client, "EXEC");
+    drop(others);
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.memory.used(MemoryUse::Output), 0);
+    [alone, in_multi]
+}
+
+#[test]
+fn long_answers_of_commands_that_touch_no_key_need_memory() {
+    let long = vec![b'x'; 9 * VALUE];
+    let keys = [&[&b"COMMAND"[..], b"GETKEYS", b"MGET"], &vec![&long[..VALUE]; 9][..]].concat();
+    for command in [encode(&[&b"ECHO"[..], &long]), encode(&[&b"PING"[..], &long]), encode(&keys)] {
+        let refused = "TRYAGAIN the memory for answers is used up; nothing was done";
+        for answer in beside_others(&command) {
+            assert!(answer.len() < 1000 && answer.contains(refused), "{}", &answer[..200]);
+        }
+    }
+    let [alone, in_multi] = beside_others(&encode(&[&b"ECHO"[..], &long[..3 * VALUE]]));
+    assert!(alone.len() > 3 * VALUE && in_multi.len() > 3 * VALUE);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_whose_commands_answer_without_keys_and_bounds_is_found_out() {
+    use timestone_types::planted::{Bug, with};
+    let (used, answer) =
+        with(Bug::BoundlessLocalAnswers, || named(&["COMMAND", "DOCS"], "incrbyfloat", 100_000));
+    assert!(used > 8 * VALUE as u64 && answer.starts_with("*200000|"), "{used} bytes");
+    let echo = encode(&[&b"ECHO"[..], &vec![b'x'; 9 * VALUE]]);
+    let [alone, _] = with(Bug::BoundlessLocalAnswers, || beside_others(&echo));
+    assert!(alone.len() > 9 * VALUE);
+}
+
+/// What CLIENT LIST is answered beside others, with 300 clients of long names and memory for so many
+/// bytes.
+fn list_of_long_names(limit: u64) -> String {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, limit)));
+    let clients: Vec<Client> = (0..300).map(|_| world.connect()).collect();
+    for &client in &clients {
+        world.post(client, &encode(&["CLIENT", "SETNAME", &"n".repeat(1024)]));
+    }
+    world.settle();
+    assert_eq!(world.output(clients[0]), b"+OK\r\n");
+    let others = world.memory.charge(MemoryUse::Output, 1);
+    world.post(clients[0], &encode(&["CLIENT", "LIST"]));
+    let answer = world.wait(clients[0]);
+    drop(others);
+    answer
+}
+
+#[test]
+fn the_lines_of_client_list_need_memory() {
+    assert!(list_of_long_names(512 * 1024).starts_with("-TRYAGAIN the memory for answers"));
+    assert_eq!(list_of_long_names(VALUE as u64).matches("id=").count(), 300);
 }
 
 #[test]
