@@ -239,6 +239,9 @@ pub enum Bug {
     /// A log leaves the manifest with its last file, although a file that was taken off it before
     /// may still be there.
     UnlistedWithLastFile,
+    /// Behind a bad block in a file of a log, a loss that was accepted counts for all that is
+    /// missing, whatever stands in the rest of the file.
+    LossHidesDamage,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.

@@ -7,6 +7,8 @@
 //!
 //! Deliberately absent: what is inside payloads.
 
+use timestone_types::is_planted;
+
 use crate::WalError;
 use crate::block::{BlockHeader, BlockSequence, HEADER_BYTES, HeaderAt};
 use crate::device::{FileInfo, FileName, LogDevice};
@@ -124,10 +126,7 @@ impl Walker {
                     )
                 }
                 #[cfg(feature = "planted-bugs")]
-                Some(header)
-                    if timestone_types::is_planted!(SkippedBlock)
-                        && self.is_last(info, header)? =>
-                {
+                Some(header) if is_planted!(SkippedBlock) && self.is_last(info, header)? => {
                     self.expected = Some(header.sequence.plus(1));
                     self.index = self.files.len();
                     return Ok(None);
@@ -195,7 +194,7 @@ impl Walker {
             return Ok(Some("the file ends inside the block"));
         }
         let right = crc32c::crc32c(&self.payload) == header.payload_crc;
-        let right = right || timestone_types::is_planted!(UncheckedBytes);
+        let right = right || is_planted!(UncheckedBytes);
         Ok(if right { None } else { Some("the block's payload does not match its CRC") })
     }
 
@@ -205,7 +204,7 @@ impl Walker {
         let later = self.files.iter().enumerate().skip(place.index + 1);
         let next =
             later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
-        let proof = match next {
+        let ((file, offset), proof) = match next {
             Some((index, first, _)) if self.expected == Some(first.sequence) => {
                 self.index = index;
                 self.offset = 0;
@@ -214,35 +213,68 @@ impl Walker {
             Some((index, first, name))
                 if self.lost.iter().any(|lost| (place.file..name).contains(lost)) =>
             {
-                self.index = index;
-                self.offset = 0;
-                self.expected = Some(first.sequence);
-                self.passed_lost_file = true;
-                return Ok(true);
+                match self.proof_beside_loss(place, index)? {
+                    Some(found) if !is_planted!(LossHidesDamage) => found,
+                    _ => {
+                        self.index = index;
+                        self.offset = 0;
+                        self.expected = Some(first.sequence);
+                        self.passed_lost_file = true;
+                        return Ok(true);
+                    }
+                }
             }
             Some((_, first, name)) => {
-                Some(format!("file {name} begins with block {}", first.sequence.0))
+                let proof = format!("file {name} begins with block {}", first.sequence.0);
+                (self.blamed(place)?, proof)
             }
-            None => self.proof_of_loss(place)?,
+            None => match self.proof_of_loss(place, self.files.len(), self.expected)? {
+                Some(proof) => (self.blamed(place)?, proof),
+                None => return Ok(false),
+            },
         };
-        let Some(proof) = proof else { return Ok(false) };
-        let (file, offset) = self.blamed(place)?;
         Err(WalError::Corrupt { file, offset, detail: format!("{detail}, but {proof}") })
     }
 
-    /// Looks for a block that was sent after the missing one was durable, when no later file begins
-    /// with a block.
-    fn proof_of_loss(&mut self, place: BlockPlace) -> Result<Option<String>, WalError> {
+    /// Looks for a block that was sent after one before it in the same file was durable: that one
+    /// was not in the file that is gone. In the rest of this file, and in those without a first
+    /// block before the file of index `end`.
+    fn proof_beside_loss(
+        &mut self,
+        place: BlockPlace,
+        end: usize,
+    ) -> Result<Option<((FileName, u64), String)>, WalError> {
+        let (mut at, mut expected) = (place, self.expected);
+        while at.index < end {
+            let next = at.index + 1;
+            if let Some(proof) = self.proof_of_loss(at, next, expected)? {
+                return Ok(Some(((at.file, at.offset), proof)));
+            }
+            // Where the blocks of a later file begin is not known.
+            at = BlockPlace { index: next, file: self.files[next].info.name, offset: 0 };
+            expected = None;
+        }
+        Ok(None)
+    }
+
+    /// Looks for a block that was sent after the missing one was durable, in the rest of this file
+    /// and in later ones before the file of index `end`.
+    fn proof_of_loss(
+        &mut self,
+        place: BlockPlace,
+        end: usize,
+        expected: Option<BlockSequence>,
+    ) -> Result<Option<String>, WalError> {
         // With no block before, the lowest group of this file is the one that may have been cut
         // short.
-        let unknown = self.expected.is_none();
-        let Some(below) = (match self.expected {
+        let unknown = expected.is_none();
+        let Some(below) = (match expected {
             None => self.lowest_group(place)?,
             known => known,
         }) else {
             return Ok(None);
         };
-        for index in place.index..self.files.len() {
+        for index in place.index..end {
             let info = self.files[index].info;
             let from = if index == place.index { place.offset } else { 0 };
             let proof = self.find_header(info, from, |offset, header| {

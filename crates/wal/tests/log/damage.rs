@@ -1,9 +1,10 @@
 //! Damage: a tail that a crash tore is none; everything else is found, named, and changes nothing.
 
 use timestone_wal::block::{BlockHeader, ENTRY_BYTES, HeaderAt};
+use timestone_wal::device::FileName;
 use timestone_wal::device::memory::MemoryDisk;
 use timestone_wal::record::{FIRST_OTHER_KIND, PREFIX_BYTES};
-use timestone_wal::{Log, LogRecord, WalError, check_device};
+use timestone_wal::{Log, LogConfig, LogRecord, WalError, check_device};
 
 use super::{Batch, append, at, batch_of, open, read_all, settle, tiny, written};
 
@@ -194,6 +195,67 @@ fn a_missing_file_in_the_middle_and_a_cut_file_are_damage() {
         matches!(&error, WalError::Corrupt { file, offset: 0, .. } if *file == files[0]),
         "{error}"
     );
+}
+
+/// A log whose last file was lost, as somebody accepted, and which went on in another one: that one,
+/// the one before it, and how many batches can be read.
+fn went_on_behind_a_loss() -> (MemoryDisk, LogConfig, FileName, usize) {
+    let (disk, all) = written(&tiny(), 40, 5000);
+    let used: Vec<FileName> = check_device(disk.device(), &[])
+        .unwrap()
+        .files
+        .iter()
+        .filter(|file| file.blocks > 0)
+        .map(|file| file.file.name)
+        .collect();
+    let [.., before, gone] = used[..] else { panic!("too few files: {used:?}") };
+    disk.delete(gone);
+    let config = LogConfig { lost: vec![gone], ..tiny() };
+    let mut log = open(&disk, &config, 1000);
+    let batch = all.len() as u64 + 1;
+    append(&mut log, 1, batch, &batch_of(1, batch, 10)).unwrap();
+    settle(&mut log, 1000);
+    drop(log);
+    let left = read_all(&disk, &config).unwrap().0.len();
+    (disk, config, before, left)
+}
+
+/// What reading a log says where the second block of the file before a lost one is damaged, and how
+/// many batches can be read without that damage.
+fn damaged_before_a_lost_file() -> (FileName, Result<usize, WalError>, usize) {
+    let (disk, config, before, left) = went_on_behind_a_loss();
+    let mut content = disk.content(before);
+    content[8192 + 100] ^= 1;
+    disk.set_content(before, content);
+    (before, read_all(&disk, &config).map(|(found, _)| found.len()), left)
+}
+
+#[test]
+fn an_accepted_loss_does_not_hide_damage_in_the_file_before_it() {
+    let (before, read, _) = damaged_before_a_lost_file();
+    let error = read.unwrap_err();
+    assert!(
+        matches!(&error, WalError::Corrupt { file, offset: 8192, .. } if *file == before),
+        "{error}"
+    );
+    // What stood last in that file, only the one that is gone could tell.
+    let (disk, config, before, left) = went_on_behind_a_loss();
+    let mut content = disk.content(before);
+    let last = (0..content.len())
+        .step_by(4096)
+        .rfind(|&at| matches!(BlockHeader::read(&content[at..]), HeaderAt::Header(header) if header.file == before))
+        .unwrap();
+    content[last] ^= 1;
+    disk.set_content(before, content);
+    assert_eq!(read_all(&disk, &config).unwrap().0.len(), left - 1);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn damage_that_an_accepted_loss_hides_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let (_, read, left) = with(Bug::LossHidesDamage, damaged_before_a_lost_file);
+    assert!(read.is_ok_and(|found| found < left), "the planted bug is found");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Logs on real files, and what is recorded of them.
 
+use std::path::Path;
+
 use timestone_types::ShardId;
 use timestone_wal::device::FileName;
 use timestone_wal::record::PREFIX_BYTES;
-use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, check};
+use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, WalError, check};
 
 use super::{append, at, batch_of, durable, tiny};
 
@@ -13,6 +15,12 @@ fn settle_waiting(log: &mut Log, events: &mut Vec<LogEvent>) {
         log.pump(at(1), events);
         log.wait(std::time::Duration::from_millis(5));
     }
+}
+
+fn read_to_the_end(directory: &Path, config: &LogConfig) -> Result<(), WalError> {
+    let mut recovery = Log::open(directory, config.clone())?;
+    while recovery.next_record()?.is_some() {}
+    Ok(())
 }
 
 #[test]
@@ -150,8 +158,27 @@ fn a_file_that_is_gone_is_damage_unless_its_loss_was_accepted() {
         "{text}"
     );
     let config = LogConfig { lost: vec![gone], ..config };
-    let mut recovery = Log::open(directory, config).unwrap();
-    while recovery.next_record().unwrap().is_some() {}
+    read_to_the_end(directory, &config).unwrap();
     // The loss of another one was not.
     assert!(!check(directory, &[files[2]]).unwrap().is_sound());
+    // Nor does it stand for damage in what is there: before it, and at the beginning of the file
+    // behind it, which is known by the blocks that follow there.
+    for (file, byte, offset) in [(files[0], 4096 + 100, 4096), (files[2], 20, 0)] {
+        let path = directory.join(file.to_string());
+        let whole = std::fs::read(&path).unwrap();
+        let mut damaged = whole.clone();
+        damaged[byte] ^= 1;
+        std::fs::write(&path, damaged).unwrap();
+        let report = check(directory, &[gone]).unwrap();
+        let found: Vec<_> =
+            report.findings.iter().map(|finding| (finding.file, finding.offset)).collect();
+        assert_eq!(found, [(file, offset)], "{report}");
+        let error = read_to_the_end(directory, &config).unwrap_err();
+        assert!(
+            matches!(&error, WalError::Corrupt { file: named, .. } if *named == file),
+            "{error}"
+        );
+        std::fs::write(&path, whole).unwrap();
+    }
+    read_to_the_end(directory, &config).unwrap();
 }
