@@ -352,12 +352,13 @@ impl Walker {
     fn header_at(&mut self, info: FileInfo, offset: u64) -> Result<Option<BlockHeader>, WalError> {
         match BlockHeader::read(self.view(info, offset, HEADER_BYTES)?) {
             HeaderAt::Header(header) if header.file == info.name => Ok(Some(header)),
-            HeaderAt::Header(_) | HeaderAt::Nothing => Ok(None),
-            HeaderAt::OtherVersion(found) => Err(WalError::Version {
+            // Elsewhere these may be a client's bytes, in what is left of an earlier use of the file.
+            HeaderAt::OtherVersion(found) if offset == 0 => Err(WalError::Version {
                 file: info.name,
                 found,
                 supported: crate::block::FORMAT_VERSION,
             }),
+            HeaderAt::Header(_) | HeaderAt::OtherVersion(_) | HeaderAt::Nothing => Ok(None),
         }
     }
 

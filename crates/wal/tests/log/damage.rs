@@ -258,16 +258,36 @@ fn damage_that_an_accepted_loss_hides_is_noticed() {
     assert!(read.is_ok_and(|found| found < left), "the planted bug is found");
 }
 
+/// A sector that would be another version's block, were it at the start of a file.
+fn of_another_version(mut sector: Vec<u8>) -> Vec<u8> {
+    sector[4] = 9;
+    let crc = crc32c::crc32c(&sector[..44]);
+    sector[44..48].copy_from_slice(&crc.to_le_bytes());
+    sector
+}
+
+/// A file that is reused keeps the bytes of its earlier use, and among them those of clients.
+#[test]
+fn what_a_client_wrote_behind_the_last_block_is_not_another_format_version() {
+    let config = tiny();
+    let (disk, all) = written(&config, 3, 1000);
+    let file = disk.files()[0];
+    let mut content = disk.content(file);
+    let forged = of_another_version(content[..4096].to_vec());
+    let end = all.len() * 4096;
+    assert_eq!(BlockHeader::read(&content[end..]), HeaderAt::Nothing, "the log ends here");
+    content[end..end + 4096].copy_from_slice(&forged);
+    disk.set_content(file, content);
+    assert_eq!(read_all(&disk, &config).unwrap().0, all);
+    assert!(check_device(disk.device(), &[]).unwrap().is_sound());
+}
+
 #[test]
 fn files_of_another_format_version_are_refused_as_such() {
     let config = tiny();
     let (disk, _) = written(&config, 1, 10);
     let file = disk.files()[0];
-    let mut content = disk.content(file);
-    content[4] = 9;
-    let crc = crc32c::crc32c(&content[..44]);
-    content[44..48].copy_from_slice(&crc.to_le_bytes());
-    disk.set_content(file, content);
+    disk.set_content(file, of_another_version(disk.content(file)));
     let error = read_all(&disk, &config).unwrap_err();
     assert!(matches!(error, WalError::Version { found: 9, supported: 2, .. }), "{error}");
 }
