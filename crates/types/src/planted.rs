@@ -239,6 +239,9 @@ pub enum Bug {
     /// A log leaves the manifest with its last file, although a file that was taken off it before
     /// may still be there.
     UnlistedWithLastFile,
+    /// An accepted loss of a log's file is forgotten when the one before it is taken off the
+    /// manifest, although that may still be there.
+    ForgetsLossEarly,
     /// Behind a bad block in a file of a log, a loss that was accepted counts for all that is
     /// missing, whatever stands in the rest of the file.
     LossHidesDamage,

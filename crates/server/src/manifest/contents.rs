@@ -93,10 +93,18 @@ const fn is_zero(number: &u32) -> bool {
 pub(super) struct LogContents {
     /// Files that must be there.
     pub(super) files: BTreeSet<String>,
-    /// Files that are gone, which somebody accepted. Forgotten when all files before them are gone
-    /// as well.
+    /// Files that are gone, which somebody accepted. Forgotten by a start that finds no file before
+    /// them any more.
     #[serde(default)]
     pub(super) lost: BTreeSet<String>,
+}
+
+/// The names of a log's files that are there, on the manifest or not.
+fn present_files(
+    environment: &dyn Environment,
+    log: &str,
+) -> Result<BTreeSet<String>, ServerError> {
+    Ok(environment.log_files(log)?.into_iter().map(|file| file.to_string()).collect())
 }
 
 impl Contents {
@@ -213,14 +221,25 @@ impl Contents {
         let frugal = gone(&self.frugal, FlashPart::Frugal);
         let mut files = BTreeMap::new();
         for (log, contents) in &self.logs {
-            let present: BTreeSet<String> =
-                environment.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
+            let present = present_files(environment, log)?;
             let gone: BTreeSet<String> = contents.files.difference(&present).cloned().collect();
             if !gone.is_empty() {
                 files.insert(log.clone(), gone);
             }
         }
         Ok(Missing { shards, frugal, files })
+    }
+
+    /// Forgets accepted losses that matter no more. Only what is there says so: a file leaves the
+    /// manifest before it goes.
+    pub(super) fn forget_old_losses(
+        &mut self,
+        environment: &dyn Environment,
+    ) -> Result<(), ServerError> {
+        for (name, log) in self.logs.iter_mut().filter(|(_, log)| !log.lost.is_empty()) {
+            log.forget_old_losses(&present_files(environment, name)?);
+        }
+        Ok(())
     }
 
     /// Goes on without what is missing.
@@ -231,7 +250,6 @@ impl Contents {
             if let Some(log) = self.logs.get_mut(log) {
                 log.files.retain(|file| !gone.contains(file));
                 log.lost.extend(gone.iter().cloned());
-                log.forget_old_losses();
             }
         }
         // The last read bound may have been in what is gone.
@@ -241,8 +259,8 @@ impl Contents {
 
 impl LogContents {
     /// A loss matters while there is a file before it: behind that one, blocks are missing.
-    pub(super) fn forget_old_losses(&mut self) {
-        let oldest = self.files.first();
+    pub(super) fn forget_old_losses(&mut self, present: &BTreeSet<String>) {
+        let oldest = present.first();
         self.lost.retain(|lost| oldest.is_some_and(|oldest| oldest < lost));
     }
 }
@@ -325,10 +343,11 @@ mod tests {
     fn a_loss_is_remembered_while_there_are_files_before_it() {
         let mut contents = contents();
         let log = contents.logs.get_mut("thread-0").unwrap();
-        log.forget_old_losses();
+        let mut present = log.files.clone();
+        log.forget_old_losses(&present);
         assert_eq!(log.lost.len(), 1);
-        log.files.pop_first();
-        log.forget_old_losses();
+        present.pop_first();
+        log.forget_old_losses(&present);
         assert!(log.lost.is_empty());
     }
 }

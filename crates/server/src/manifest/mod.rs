@@ -148,6 +148,7 @@ impl Manifest {
         let missing = contents.missing(&**environment)?;
         let manifest = |contents| Self::of(environment, contents);
         if missing.is_empty() {
+            contents.forget_old_losses(&**environment)?;
             return Ok(manifest(contents));
         }
         let refused: Vec<ShardId> = missing
@@ -170,6 +171,7 @@ impl Manifest {
         let concerned = missing.concerned(&all);
         contents.void.extend(concerned.iter().map(|shard| shard.get()));
         contents.forget(&missing);
+        contents.forget_old_losses(&**environment)?;
         let manifest = manifest(contents);
         manifest.lock().has_accepted = true;
         manifest.environment.save_manifest(&manifest.lock().contents.encode()?)?;
@@ -456,7 +458,9 @@ impl FileRegistry for LogRegistry {
         let remove = |contents: &mut Contents| {
             let Some(log) = contents.logs.get_mut(&self.log) else { return false };
             let removed = log.files.remove(&file.to_string());
-            log.forget_old_losses();
+            if timestone_types::is_planted!(ForgetsLossEarly) {
+                log.forget_old_losses(&log.files.clone());
+            }
             #[cfg(feature = "planted-bugs")]
             if self.unlisted_with_last_file {
                 contents.logs.retain(|_, log| !log.files.is_empty());
@@ -566,6 +570,46 @@ mod tests {
         let saved =
             crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
         assert_eq!(saved, Timestamp::from_nanos(1_000_000_000_000), "the planted bug is found");
+    }
+
+    /// The losses that are known after a crash between taking the file before a lost one off the
+    /// manifest and removing it, and when that file is gone at last.
+    fn losses_while_the_file_before_goes() -> [usize; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = crate::ServerConfig::embedded(folder.path().join("data"));
+        let environment: Arc<dyn Environment> =
+            Arc::new(crate::environment::LocalEnvironment::open(&config).unwrap());
+        let log = config.data.join("wal/thread-0");
+        std::fs::create_dir_all(&log).unwrap();
+        let [oldest, lost, last] = [1, 2, 3].map(|n| FileName::new(Timestamp::from_nanos(n)));
+        let open = |accepted| Manifest::open(&environment, &accepted).unwrap();
+        let registry = open(AcceptedLoss::Nothing).registry("thread-0");
+        for name in [oldest, lost, last] {
+            std::fs::write(log.join(name.to_string()), b"").unwrap();
+            registry.created(name).unwrap();
+        }
+        std::fs::remove_file(log.join(lost.to_string())).unwrap();
+        let registry = open(AcceptedLoss::Everything).registry("thread-0");
+        registry.removing(oldest).unwrap();
+        let known = || open(AcceptedLoss::Nothing).lost_files("thread-0").len();
+        let before = known();
+        std::fs::remove_file(log.join(oldest.to_string())).unwrap();
+        [before, known()]
+    }
+
+    #[test]
+    fn an_accepted_loss_is_known_until_the_file_before_it_is_gone() {
+        assert_eq!(losses_while_the_file_before_goes(), [1, 0]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_loss_that_is_forgotten_before_the_file_in_front_of_it_goes_is_noticed() {
+        let known = crate::planted::with(
+            crate::planted::Bug::ForgetsLossEarly,
+            losses_while_the_file_before_goes,
+        );
+        assert_eq!(known, [0, 0], "the planted bug is found");
     }
 
     /// What is known to be served when a run with a log was followed by one without, whose clock
