@@ -245,6 +245,8 @@ pub enum Bug {
     /// Behind a bad block in a file of a log, a loss that was accepted counts for all that is
     /// missing, whatever stands in the rest of the file.
     LossHidesDamage,
+    /// What is left of a fresh file of a log that could not be recorded stays where it is.
+    KeepsBlankFile,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.

@@ -296,7 +296,7 @@ impl FileLog {
 
     fn next_name(&self, now: Timestamp) -> FileName {
         let last = self.files.last_name();
-        let taken = self.chores.leftover().map_or(last, |left| left.max(last));
+        let taken = self.chores.last_leftover().map_or(last, |left| left.max(last));
         FileName::new(now.max(taken.created().next()))
     }
 
@@ -322,7 +322,7 @@ impl FileLog {
                 self.chores.made();
             }
             Err(error) => {
-                self.chores.not_made(self.last_now, reused.map(|_| name), &error);
+                self.chores.not_made(self.last_now, name, reused.is_some(), &error);
                 self.chores.tell(error, events);
             }
         }

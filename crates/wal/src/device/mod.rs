@@ -94,7 +94,7 @@ pub enum DeviceEvent {
         result: Result<(), WalError>,
     },
     /// The file is there under its name, durably, or it could not be made. After a failed reuse the
-    /// older file is there under one of the two names.
+    /// older file is there under one of the two names; a fresh file that failed may be there, blank.
     Prepared {
         /// The new name.
         name: FileName,

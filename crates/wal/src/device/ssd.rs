@@ -252,8 +252,8 @@ impl LogFolder<'_> {
         let file = open_synced(&path)?;
         if let Err(error) = self.created(name) {
             // The next attempt makes another file. Whether this one was recorded is not certain,
-            // and what is recorded must be there. A renamed file is removed by whoever asked for
-            // it.
+            // and what is recorded must be there. Whoever asked for it removes what stays here: a
+            // renamed file, and one that could not be taken off the record.
             if matches!(source, FileSource::Fresh { .. }) && self.removing(name).is_ok() {
                 give_back(&path);
             }

@@ -2,11 +2,15 @@
 //!
 //! Invariant: a chore is begun only when none is under way, and ended by the device's answer to it.
 
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, is_planted};
 
 use crate::device::{FileInfo, FileName};
 use crate::limits::PREPARE_RETRY;
 use crate::{LogEvent, WalError};
+
+/// Names that may be left at once: that of a failed reuse and that of a fresh file, which is tried
+/// while the other one waits for its removal.
+const MAX_LEFTOVERS: usize = 2;
 
 /// A change of the directory that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +21,7 @@ pub(super) enum Chore {
     Reuse { oldest: FileName, spare: FileInfo },
     /// Removes the oldest file.
     Remove(FileName),
-    /// Removes what a failed reuse may have left under its new name.
+    /// Removes what may be left under the name of a file that could not be made.
     Clean(FileName),
 }
 
@@ -25,8 +29,9 @@ pub(super) enum Chore {
 #[derive(Debug, Default)]
 pub(super) struct Chores {
     under_way: Option<Chore>,
-    /// A name that a failed reuse may have left.
-    leftover: Option<FileName>,
+    /// Names under which something may be left of files that could not be made. Nothing is
+    /// reclaimed before they are gone: a blank file that became the oldest one would look damaged.
+    leftovers: Vec<FileName>,
     /// Why the next file could not be made, until one is.
     no_next: Option<String>,
     /// After a failure, no fresh file is tried before the first, nor anything else in the directory
@@ -56,7 +61,7 @@ impl Chores {
 
     /// Whether a fresh file may be tried again.
     pub(super) fn may_try_fresh(&self, now: Timestamp) -> bool {
-        now >= self.retry_fresh_at
+        now >= self.retry_fresh_at && self.leftovers.len() < MAX_LEFTOVERS
     }
 
     /// Whether the oldest file may become the next one.
@@ -64,14 +69,14 @@ impl Chores {
         !self.no_reuse
     }
 
-    /// Takes the name that a failed reuse may have left.
-    pub(super) const fn take_leftover(&mut self) -> Option<FileName> {
-        self.leftover.take()
+    /// Takes a name under which something may be left.
+    pub(super) fn take_leftover(&mut self) -> Option<FileName> {
+        self.leftovers.pop()
     }
 
-    /// The name that a failed reuse may have left: no file is made under it, for it is removed.
-    pub(super) const fn leftover(&self) -> Option<FileName> {
-        self.leftover
+    /// The last name under which something may be left: no file is made under it, for it is removed.
+    pub(super) fn last_leftover(&self) -> Option<FileName> {
+        self.leftovers.iter().copied().max()
     }
 
     pub(super) fn begin(&mut self, chore: Chore) {
@@ -90,13 +95,22 @@ impl Chores {
         self.told = false;
     }
 
-    /// The next file could not be made; `left` is the name that a failed reuse may have left.
-    pub(super) fn not_made(&mut self, now: Timestamp, left: Option<FileName>, error: &WalError) {
+    /// The next file could not be made; something may be left under its name.
+    pub(super) fn not_made(
+        &mut self,
+        now: Timestamp,
+        name: FileName,
+        was_reuse: bool,
+        error: &WalError,
+    ) {
         self.no_next = Some(error.to_string());
+        if was_reuse || !is_planted!(KeepsBlankFile) {
+            assert!(self.leftovers.len() < MAX_LEFTOVERS, "no file is made beside so many");
+            self.leftovers.push(name);
+        }
         let again = now.saturating_add(PREPARE_RETRY);
-        if left.is_some() {
+        if was_reuse {
             self.no_reuse = true;
-            self.leftover = left;
             self.retry_at = again;
         } else {
             self.retry_fresh_at = again;
@@ -110,11 +124,11 @@ impl Chores {
         self.told = false;
     }
 
-    /// A removal failed. The oldest file stays in the table, the name left by a failed reuse in its
-    /// place: both are tried again.
+    /// A removal failed. The oldest file stays in the table, the name of one that could not be made
+    /// among those that may be left: both are tried again.
     pub(super) fn not_removed(&mut self, now: Timestamp, chore: Option<Chore>) {
         if let Some(Chore::Clean(name)) = chore {
-            self.leftover = Some(name);
+            self.leftovers.push(name);
         }
         self.retry_at = now.saturating_add(PREPARE_RETRY);
     }

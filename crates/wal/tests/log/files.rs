@@ -1,9 +1,11 @@
 //! Logs on real files, and what is recorded of them.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_types::ShardId;
-use timestone_wal::device::FileName;
+use timestone_wal::device::{FileName, FileRegistry};
 use timestone_wal::record::PREFIX_BYTES;
 use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, WalError, check};
 
@@ -92,7 +94,7 @@ struct Unsure {
     always: bool,
 }
 
-impl timestone_wal::device::FileRegistry for Unsure {
+impl FileRegistry for Unsure {
     fn created(&self, file: FileName) -> std::io::Result<()> {
         self.files.lock().unwrap().insert(file);
         Err(std::io::Error::other("perhaps"))
@@ -111,10 +113,9 @@ impl timestone_wal::device::FileRegistry for Unsure {
 fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more() {
     for always in [false, true] {
         let folder = tempfile::tempdir().unwrap();
-        let registry = std::sync::Arc::new(Unsure { always, ..Unsure::default() });
+        let registry = Arc::new(Unsure { always, ..Unsure::default() });
         let config = LogConfig {
-            registry: Some(std::sync::Arc::clone(&registry)
-                as std::sync::Arc<dyn timestone_wal::device::FileRegistry>),
+            registry: Some(Arc::clone(&registry) as Arc<dyn FileRegistry>),
             device: DeviceKind::Ssd,
             ..tiny()
         };
@@ -126,6 +127,90 @@ fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more(
         );
         assert_eq!(recorded.len(), usize::from(always));
     }
+}
+
+/// Records nothing while that fails.
+#[derive(Debug, Default)]
+struct Failing(AtomicBool);
+
+impl FileRegistry for Failing {
+    fn created(&self, _: FileName) -> std::io::Result<()> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(std::io::Error::other("no room")),
+            false => Ok(()),
+        }
+    }
+
+    fn removing(&self, file: FileName) -> std::io::Result<()> {
+        self.created(file)
+    }
+}
+
+/// What a start says of a log where a fresh file was there and could neither be recorded nor taken
+/// off the record again, and all older files have gone since.
+fn start_after_a_file_that_was_not_recorded() -> Result<(), WalError> {
+    let folder = tempfile::tempdir().unwrap();
+    let registry = Arc::new(Failing::default());
+    let config = LogConfig {
+        registry: Some(Arc::clone(&registry) as Arc<dyn FileRegistry>),
+        device: DeviceKind::Ssd,
+        ..tiny()
+    };
+    let mut log = Log::open(folder.path(), config.clone()).unwrap().finish(at(1)).unwrap();
+    registry.0.store(true, Ordering::SeqCst);
+    let mut events = Vec::new();
+    let mut batch = 0;
+    let mut append_next = |log: &mut Log| {
+        batch += 1;
+        append(log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        batch
+    };
+    let pump = |log: &mut Log, now: u64, events: &mut Vec<LogEvent>| {
+        log.pump(at(now), events);
+        log.wait(std::time::Duration::from_millis(5));
+    };
+    for _ in 0..10 {
+        append_next(&mut log);
+        settle_waiting(&mut log, &mut events);
+    }
+    while !events.iter().any(|event| matches!(event, LogEvent::Degraded(_))) {
+        pump(&mut log, 1, &mut events);
+    }
+    while log.is_changing() {
+        pump(&mut log, 1, &mut events);
+    }
+    registry.0.store(false, Ordering::SeqCst);
+    // Later than what failed is tried again.
+    let later = 3_000_000_000;
+    while log.stats().rotations == 0 || !log.is_idle() {
+        if log.is_idle() && log.shortage().is_none() {
+            append_next(&mut log);
+        }
+        pump(&mut log, later, &mut events);
+    }
+    let last = append_next(&mut log);
+    log.release(ShardId::new(1), BatchNumber::new(last));
+    while !log.is_idle() || log.stats().reclaimed == 0 {
+        pump(&mut log, later, &mut events);
+    }
+    drop(log);
+    read_to_the_end(folder.path(), &config)
+}
+
+#[test]
+fn a_fresh_file_that_could_not_be_recorded_goes_before_older_ones_do() {
+    start_after_a_file_that_was_not_recorded().unwrap();
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_blank_file_that_stays_is_noticed() {
+    use timestone_types::planted::{Bug, with};
+    let start = with(Bug::KeepsBlankFile, start_after_a_file_that_was_not_recorded);
+    assert!(
+        matches!(start, Err(WalError::Corrupt { offset: 0, .. })),
+        "the planted bug is found: {start:?}"
+    );
 }
 
 #[test]
