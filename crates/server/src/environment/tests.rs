@@ -425,6 +425,28 @@ fn a_life_that_is_not_saved_is_noticed() {
     assert!(below, "the planted bug is found");
 }
 
+/// The log of the second life is there and tells nothing of time, for that life was killed at once.
+#[test]
+fn time_goes_on_from_a_life_without_a_log_over_one_whose_log_tells_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+    let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+    life.goes_on(Duration::from_secs(2), &clock);
+    assert_eq!(life.put(1, clock.now()), Ok(Verdict::Yes));
+    // Long after the last version that a store could tell of.
+    for _ in 0..16 {
+        life.goes_on(Duration::from_secs(5), &clock);
+    }
+    drop(life);
+    let lived = clock.now().saturating_sub(limits::LIFE_INTERVAL);
+    let set_back = clock.now().saturating_sub(Duration::from_secs(60));
+    for _ in 0..2 {
+        clock.set(set_back);
+        drop(Life::begin(folder.path(), DeviceKind::Ssd, &clock));
+        assert!(clock.now() >= lived, "time goes on where it was");
+    }
+}
+
 /// How the last life is told of, or not.
 #[derive(Clone, Copy, Debug)]
 enum Told {

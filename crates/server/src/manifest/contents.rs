@@ -53,8 +53,8 @@ pub(super) struct Contents {
     /// All that unlogged runs served lies below this, in nanoseconds; see [`Served`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) served_below: Option<u64>,
-    /// How far the clock of the last run had come when that was saved last, in nanoseconds, if the
-    /// run had no log to tell.
+    /// How far the clock of the last run without a log had come when that was saved last, in
+    /// nanoseconds. No later run stands below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) lived: Option<u64>,
     /// Shards of which something was lost, as somebody accepted, where no log says so yet: a replica

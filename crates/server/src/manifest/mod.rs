@@ -333,14 +333,16 @@ impl Manifest {
                 true => run.now.max(Timestamp::from_nanos(contents.lived.unwrap_or_default())),
                 false => lived,
             };
-            contents.lived = (!run.has_log).then_some(lived.as_nanos());
+            // A run with a log leaves it: it may be killed before its log tells of time.
+            if !run.has_log {
+                contents.lived = Some(lived.as_nanos());
+            }
             true
         })?;
         Ok(past)
     }
 
-    /// How far the clock of the last run had come at least, as far as that run had to save it: zero
-    /// if it had a log.
+    /// How far the clock of the last run without a log had come at least; zero if there was none.
     pub(crate) fn lived_until(&self) -> Timestamp {
         Timestamp::from_nanos(self.lock().contents.lived.unwrap_or_default())
     }
@@ -570,6 +572,13 @@ mod tests {
         let saved =
             crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
         assert_eq!(saved, Timestamp::from_nanos(1_000_000_000_000), "the planted bug is found");
+    }
+
+    /// A run without a log, and one with a log that is killed before its log tells of anything.
+    #[test]
+    fn how_far_a_run_without_a_log_has_lived_outlives_a_run_whose_log_tells_nothing() {
+        let (_, lived_until) = begun(&[beginning(false, 4000, 0), beginning(true, 3990, 4000)]);
+        assert_eq!(lived_until, second(4000));
     }
 
     /// The losses that are known after a crash between taking the file before a lost one off the
