@@ -214,7 +214,9 @@ impl Walker {
                 if self.lost.iter().any(|lost| (place.file..name).contains(lost)) =>
             {
                 match self.proof_beside_loss(place, index)? {
-                    Some(found) if !is_planted!(LossHidesDamage) => found,
+                    Some((at, proof)) if !is_planted!(LossHidesDamage) => {
+                        ((at.file, at.offset), proof)
+                    }
                     _ => {
                         self.index = index;
                         self.offset = 0;
@@ -243,12 +245,12 @@ impl Walker {
         &mut self,
         place: BlockPlace,
         end: usize,
-    ) -> Result<Option<((FileName, u64), String)>, WalError> {
+    ) -> Result<Option<(BlockPlace, String)>, WalError> {
         let (mut at, mut expected) = (place, self.expected);
         while at.index < end {
             let next = at.index + 1;
             if let Some(proof) = self.proof_of_loss(at, next, expected)? {
-                return Ok(Some(((at.file, at.offset), proof)));
+                return Ok(Some((at, proof)));
             }
             // Where the blocks of a later file begin is not known.
             at = BlockPlace { index: next, file: self.files[next].info.name, offset: 0 };
