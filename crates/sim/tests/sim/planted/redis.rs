@@ -266,11 +266,11 @@ connections = 6
 rate = 600
 keys = 12
 [faults]
-log-failure = { every = "2500ms", lasting = "600ms" }
-clock-jump = { every = "1s", lasting = "1s" }
+log-failure = { every = "1500ms", lasting = "600ms" }
+clock-jump = { every = "1s", lasting = "400ms" }
 "#;
 
 #[test]
 fn expiry_that_is_told_before_the_next_run_would_know_is_found() {
-    found_within(150, Bug::UnsettledExpiry, SET_BACK_AFTER_THE_LOG);
+    found_within(40, Bug::UnsettledExpiry, SET_BACK_AFTER_THE_LOG);
 }
