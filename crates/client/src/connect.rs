@@ -8,8 +8,8 @@ use std::time::Duration;
 use timestone_clock::{Clock, FollowedClock, SystemClock};
 use timestone_cluster::ShardMap;
 use timestone_seda::{
-    Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage, StageId,
-    Tcp as SystemTcp, TimeSource,
+    Handle, Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage,
+    StageId, Tcp as SystemTcp, TimeSource,
 };
 use timestone_session::{Engine, EngineConfig, Routes};
 use timestone_types::{ClientId, Timestamp};
@@ -119,12 +119,30 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
         })?;
     shared.set_notifier(notifier(handle.injector(), CLIENT));
     let end = move || {
-        if let Err(error) = handle.shutdown(limits::SHUTDOWN_TIMEOUT) {
-            tracing::warn!(%error, "The client ended before its last messages were sent.");
+        // The last handle may be a task's, or in a future that a task wakes.
+        if handle.runs_here() {
+            end_elsewhere(handle);
+        } else {
+            end(handle);
         }
     };
     let db = Db::new(Lifeline { shared, end: Some(Box::new(end)) });
     Ok((db, ready))
+}
+
+fn end(handle: Handle<ClientStageEvent>) {
+    if let Err(error) = handle.shutdown(limits::SHUTDOWN_TIMEOUT) {
+        tracing::warn!(%error, "The client ended before its last messages were sent.");
+    }
+}
+
+/// Ends the loop on whose thread this is called: another one waits for that.
+#[expect(clippy::disallowed_methods, reason = "a loop cannot wait for its own end")]
+fn end_elsewhere(handle: Handle<ClientStageEvent>) {
+    let thread = std::thread::Builder::new().name("timestone-end".to_owned());
+    if let Err(error) = thread.spawn(move || end(handle)) {
+        tracing::warn!(%error, "The client ended before its last messages were sent.");
+    }
 }
 
 /// The clock that a client goes by; by itself as well, where it follows the servers.

@@ -8,7 +8,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
@@ -54,7 +54,9 @@ impl<T> Pending<T> {
     /// Those of the call.
     pub fn wait(self) -> Result<T> {
         match self.0 {
-            State::Asked(receiver) => receiver.wait().unwrap_or_else(|| Err(Error::closed())),
+            State::Asked(receiver) => {
+                receiver.wait().unwrap_or_else(|| Err(Error::closed_meanwhile()))
+            }
             State::Refused(error) => Err(error.unwrap_or_else(Error::closed)),
         }
     }
@@ -69,7 +71,7 @@ impl<T> Future for Pending<T> {
         match &mut self.0 {
             State::Asked(receiver) => Pin::new(receiver)
                 .poll(context)
-                .map(|got| got.unwrap_or_else(|| Err(Error::closed()))),
+                .map(|got| got.unwrap_or_else(|| Err(Error::closed_meanwhile()))),
             State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or_else(Error::closed))),
         }
     }
@@ -341,7 +343,7 @@ impl Db {
             let core = db.core();
             let id = core.next_remote.replace(core.next_remote.get() + 1);
             core.remote.borrow_mut().insert(id, Rc::new(transaction));
-            Ok(Owner { shared, id, begin, met: Met::default(), unwritten: Met::default() })
+            Ok(Owner { shared, id, begin, met: Met::default(), unwritten: OnceLock::new() })
         })
     }
 
@@ -486,7 +488,7 @@ pub(crate) struct Owner {
     begin: Timestamp,
     met: Met,
     /// Why a write has not reached the loop, if one has not: the others are not the whole transaction.
-    unwritten: Met,
+    unwritten: OnceLock<Error>,
 }
 
 /// The first error of an operation that a new attempt may not meet.
@@ -615,7 +617,8 @@ impl Transaction {
         if let Some(error) = pending.refusal()
             && !is_planted!(CommitsUnwritten)
         {
-            lock(&self.owner.unwritten).get_or_insert_with(|| error.clone());
+            // The first one is told.
+            let _ = self.owner.unwritten.set(error.clone());
         }
         pending
     }
@@ -630,18 +633,32 @@ impl Transaction {
 
     /// Commits. The transaction is over afterwards, whatever comes of it.
     pub fn commit(&self) -> Pending<Timestamp> {
-        if let Some(error) = lock(&self.owner.unwritten).clone() {
+        if let Some(error) = self.owner.unwritten.get() {
             self.abort();
-            return Pending(State::Refused(Some(error)));
+            return Pending(State::Refused(Some(error.clone())));
         }
-        self.call(move |tx| tx.commit())
+        let pending = self.call(move |tx| tx.commit());
+        self.ends_with(&pending);
+        pending
     }
 
     /// Forgets the transaction. Without effect when it is over.
     pub fn abort(&self) {
-        drop(self.now(|tx| {
+        let pending = self.now(|tx| {
             tx.abort();
             Ok(())
-        }));
+        });
+        self.ends_with(&pending);
+    }
+
+    /// The transaction is over with this call, also if it has not reached the loop: no clone commits
+    /// it any more.
+    fn ends_with<T>(&self, pending: &Pending<T>) {
+        if let Some(error) = pending.refusal()
+            && !is_planted!(CommitsUnwritten)
+        {
+            let _ = self.owner.unwritten.set(error.clone());
+            self.owner.shared.forget_later(self.owner.id);
+        }
     }
 }

@@ -59,6 +59,15 @@ impl Error {
         Self::new(ErrorCode::Unavailable, "the client is closed", "connect again").not_retryable()
     }
 
+    /// The event loop has ended while somebody waited for this. A write may have been on its way.
+    pub(crate) fn closed_meanwhile() -> Self {
+        Self::new(
+            ErrorCode::UnknownOutcome,
+            "the client is closed, and whether this was done is not known",
+            "connect again, and look",
+        )
+    }
+
     /// The queue to the event loop is full.
     pub(crate) fn overloaded() -> Self {
         Self::new(

@@ -544,7 +544,11 @@ impl LocalTransaction {
     }
 
     /// Reads a key and looks at its value where it is, without a copy of its own: the fastest read
-    /// there is.
+    /// there is. `look` must not use the client, neither this transaction nor any other handle of its
+    /// loop: what holds the value is in use.
+    ///
+    /// # Panics
+    /// `look` uses the client.
     ///
     /// # Errors
     /// As awaiting [`LocalTransaction::get`].
@@ -708,7 +712,11 @@ impl LocalTransaction {
             None => {
                 // It is committed from there; this handle must not abort it meanwhile.
                 let waits_anyway = self.waits;
-                let committing = Committing { core: Rc::clone(&self.core), handle: self.handle };
+                let committing = Committing {
+                    core: Rc::clone(&self.core),
+                    _session: Rc::clone(&self.session),
+                    handle: self.handle,
+                };
                 let mut keyspaces = self.others.borrow().clone();
                 keyspaces.push(self.keyspace);
                 self.handed_over.set(true);
@@ -741,6 +749,8 @@ impl Drop for LocalTransaction {
 /// A transaction that will be committed when something is found out. Dropped before, it is aborted.
 struct Committing {
     core: Rc<Core>,
+    /// It closes with its last handle, and its open transactions with it.
+    _session: Rc<SessionHandle>,
     handle: TxnHandle,
 }
 

@@ -21,8 +21,8 @@ use timestone_cluster::{
     MasterCommand,
 };
 use timestone_session::SessionError;
-use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_types::KeyspaceId;
+use timestone_types::limits::DEFAULT_DEADLINE;
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId,
 };

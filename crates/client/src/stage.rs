@@ -286,6 +286,7 @@ mod tests {
     const AHEAD: Duration = Duration::from_millis(3);
     const DELAY: Duration = Duration::from_millis(2);
     const ORDERS: KeyspaceId = KeyspaceId::new(5);
+    const PLAIN: KeyspaceId = KeyspaceId::new(6);
 
     /// A clock that is off by [`BOUND`] at most.
     #[derive(Debug)]
@@ -412,11 +413,7 @@ mod tests {
     fn keyspaces() -> Vec<Keyspace> {
         let name = |name| KeyspaceName::new(name).unwrap();
         let options = KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT };
-        let plain = Keyspace {
-            id: KeyspaceId::new(6),
-            name: name("plain"),
-            options: KeyspaceOptions::DEFAULT,
-        };
+        let plain = Keyspace { id: PLAIN, name: name("plain"), options: KeyspaceOptions::DEFAULT };
         vec![
             Keyspace::default_keyspace(),
             Keyspace { id: ORDERS, name: name("orders"), options },
@@ -666,6 +663,45 @@ mod tests {
         with(Bug::CommitsUnwritten, committed_without_a_write).unwrap();
     }
 
+    /// What becomes of a commit by one of two clones when the other one was to abort the transaction, or
+    /// to commit it, and found the queue of calls full.
+    fn committed_when_it_was_over(commits: bool) -> crate::Result<Timestamp> {
+        let (mut bench, db) = Bench::new();
+        let owner = bench.wait(db.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&db, owner);
+        while db.stats().refusal().is_none() {}
+        if commits {
+            assert!(transaction.clone().commit().refusal().is_some());
+        } else {
+            transaction.clone().abort();
+        }
+        (0..=limits::COMMAND_QUEUE / limits::COMMANDS_PER_TURN)
+            .for_each(|_| bench.pass(Duration::ZERO));
+        let mut commit = pin!(transaction.commit());
+        bench.serve();
+        match commit.as_mut().poll(&mut task::Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result,
+            Poll::Pending => panic!("nothing was written that others could hold up"),
+        }
+    }
+
+    #[test]
+    fn a_transaction_is_over_also_when_its_end_has_not_reached_the_loop() {
+        for commits in [false, true] {
+            let error = committed_when_it_was_over(commits).unwrap_err();
+            assert_eq!(error.code(), crate::ErrorCode::Busy, "{commits}");
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_transaction_that_commits_after_its_end_is_found() {
+        use timestone_types::planted::{Bug, with};
+        for commits in [false, true] {
+            with(Bug::CommitsUnwritten, || committed_when_it_was_over(commits)).unwrap();
+        }
+    }
+
     #[test]
     fn a_read_that_is_asked_before_a_write_of_its_transaction_does_not_see_it() {
         let (mut bench, db) = Bench::new();
@@ -715,6 +751,18 @@ mod tests {
             at: bench.now.saturating_add(DELAY),
         };
         assert_eq!((shard, offset), (ShardId::new(0), expected));
+    }
+
+    /// Nobody knows yet whether its commit has to wait for the clocks.
+    #[test]
+    fn a_task_may_end_with_a_commit_in_a_keyspace_that_is_known_by_its_number_alone() {
+        let (mut bench, db) = Bench::new();
+        let committed = db.in_keyspace(PLAIN).spawn(|db| {
+            let tx = db.begin(&crate::TransactionOptions::default()).unwrap();
+            tx.put(b"k", b"v").unwrap();
+            tx.commit()
+        });
+        bench.wait(committed);
     }
 
     #[test]

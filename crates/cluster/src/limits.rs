@@ -25,6 +25,9 @@ pub const START_TIME: Duration = Duration::from_secs(10);
 /// other ones: one that fails again within it is not given the shard again while another replica can
 /// have it.
 pub const STEADY_TIME: Duration = Duration::from_secs(10);
+/// A live primary that has not heard of its epoch for so long is followed by another one. A watch of
+/// etcd may take 5 s to be noticed as silent, and the next call 2 s.
+pub const HEARS_WITHIN: Duration = Duration::from_secs(10);
 /// How long a replica that was to lead in the place of one with unread pages is not tried again: at
 /// first, and twice as long each further time until it has served for [`STEADY_TIME`]. Each try may
 /// cost some detection times without a primary.

@@ -6,8 +6,9 @@
 //!                                                └─► the last one: every number is raised by a margin, and the master serves
 //! ```
 //! The states that servers have seen are states of one history, so the one with the highest
-//! revision holds all that the others hold. The margin is for servers that the backup does not
-//! know. Source: docs/protocol/membership.md, "A master that was restored".
+//! revision holds all that the others hold. No step in between counts: a backup that is two states
+//! older than what the last server tells is older. The margin is for servers that the backup does not
+//! know, and for those that are not waited for any more. Source: docs/protocol/membership.md, "A master that was restored".
 
 use timestone_types::{Epoch, KeyspaceId, ShardId};
 
@@ -43,9 +44,11 @@ pub(crate) fn tell(
                 theirs: seen.map.cluster().get(),
             });
         }
+        let revision = state.revision.max(seen.revision);
         if !timestone_types::is_planted!(ReissuesEpochs) {
             merge(state, seen)?;
         }
+        state.revision = revision;
     }
     forget(state, server)?;
     Ok(true)
@@ -100,6 +103,7 @@ fn merge(state: &mut MasterState, seen: MasterState) -> Result<(), ClusterError>
 
 /// Puts every number above all that is known.
 fn raise(state: &mut MasterState) -> Result<(), ClusterError> {
+    state.revision = state.revision.saturating_add(u64::from(RESTORED_MARGIN));
     if timestone_types::is_planted!(ReissuesEpochs) {
         return Ok(());
     }

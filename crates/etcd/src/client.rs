@@ -243,17 +243,13 @@ impl EtcdClient {
         if status.is_success() && answer.get("error").is_none() {
             return Ok(answer);
         }
-        let words = answer.get("message").or_else(|| answer.get("error"));
-        let detail = words.and_then(Value::as_str).unwrap_or("no reason was given").to_owned();
-        // A member without a leader says so at once: that is no refusal.
-        if status.is_server_error() {
-            return Err(EtcdError::Silent { endpoint, detail });
-        }
-        Err(EtcdError::Refused { endpoint, detail })
+        Err(EtcdError::Refused { endpoint, detail: reason(&answer) })
     }
 
     /// Sends a request to the endpoint that answered last. Another one is tried if that one cannot
-    /// have heard it, or if it does no harm when it is done twice.
+    /// have heard it, or if it does no harm when it is done twice. A member without a leader, or a
+    /// proxy without a member, may say so at once: that is no refusal, and no answer. The next call
+    /// goes to another one.
     fn send(
         &self,
         agent: &Agent,
@@ -268,6 +264,18 @@ impl EtcdClient {
             let endpoint = &self.endpoints[index];
             let url = format!("http://{endpoint}/v3/{path}");
             match agent.post(&url).content_type("application/json").send(body.as_bytes()) {
+                Ok(mut response) if response.status().is_server_error() => {
+                    let status = response.status();
+                    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES);
+                    let bytes = body.read_to_vec().unwrap_or_default();
+                    let answer = serde_json::from_slice(&bytes).unwrap_or_default();
+                    let detail = format!("{status}: {}", reason(&answer));
+                    failed = EtcdError::Silent { endpoint: endpoint.clone(), detail };
+                    self.current.store((index + 1) % self.endpoints.len(), Ordering::Relaxed);
+                    if !is_safe {
+                        break;
+                    }
+                }
                 Ok(response) => {
                     self.current.store(index, Ordering::Relaxed);
                     return Ok((endpoint.clone(), response));
@@ -284,6 +292,12 @@ impl EtcdClient {
         }
         Err(failed)
     }
+}
+
+/// Why something was not done, in etcd's words.
+fn reason(answer: &Value) -> String {
+    let words = answer.get("message").or_else(|| answer.get("error"));
+    words.and_then(Value::as_str).unwrap_or("no reason was given").to_owned()
 }
 
 fn agent(timeout: Duration) -> Agent {

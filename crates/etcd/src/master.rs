@@ -315,6 +315,14 @@ impl EtcdMaster {
         Ok(())
     }
 
+    /// The current state, noted as seen. A server that cannot note it can act on nothing: it is no
+    /// controller then.
+    fn see_current(&mut self) -> Result<Master, MasterFailure> {
+        let master = self.current()?.master;
+        self.saw(master.clone())?;
+        Ok(master)
+    }
+
     /// Client ids of the block that is reserved already.
     fn reserved(&mut self, count: u32) -> Option<MasterAnswer> {
         let (first, end) = self.reserved;
@@ -428,7 +436,13 @@ impl MasterService for EtcdMaster {
         server: ServerId,
     ) -> Result<Option<Term>, MasterFailure> {
         let Some(candidate) = self.candidate(server)? else { return Ok(None) };
-        let (expected, controller) = self.current()?.master.controller();
+        let (expected, controller) = match self.see_current() {
+            Ok(master) => master.controller(),
+            Err(error) => {
+                self.client.revoke(candidate.lease).map_err(unavailable)?;
+                return Err(error);
+            }
+        };
         // It had the key before: nobody else was the controller since its term began.
         if controller == server && !candidate.is_new {
             return Ok(Some(expected));

@@ -262,7 +262,16 @@ impl<E: Send + 'static> Handle<E> {
         self.shared.snapshot()
     }
 
-    /// Tells all stages to finish, waits until they are drained, stops and joins the threads.
+    /// Whether this is called on one of its threads, which cannot wait for themselves.
+    #[must_use]
+    pub fn runs_here(&self) -> bool {
+        let here = thread::current().id();
+        self.threads.iter().any(|thread| thread.thread().id() == here)
+    }
+
+    /// Tells all stages to finish, waits until they are drained, stops and joins the threads. Never
+    /// on one of these threads ([`runs_here`](Self::runs_here)): it would wait for itself until the
+    /// time is over.
     ///
     /// # Errors
     /// [`SedaError::NotDrained`] when that takes longer than `timeout`; the threads are stopped
@@ -293,7 +302,8 @@ impl<E: Send + 'static> Handle<E> {
     fn stop(&mut self) {
         self.shared.shutdown_flags.stop();
         self.shared.wake_all();
-        for thread in self.threads.drain(..) {
+        let here = thread::current().id();
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != here) {
             // A panicking stage has aborted the process, so a thread ends by returning.
             let _ = thread.join();
         }

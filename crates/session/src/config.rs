@@ -62,7 +62,7 @@ impl Default for EngineConfig {
             read_only: ReadOnlyCommit::Locally,
             request_timeout: limits::REQUEST_TIMEOUT,
             silence_limit: limits::SILENCE_LIMIT,
-            default_deadline: limits::DEFAULT_DEADLINE,
+            default_deadline: shared::DEFAULT_DEADLINE,
             report_interval: shared::REPORT_INTERVAL,
             max_transaction_age: shared::MAX_TXN_AGE,
             asks_clocks: false,

@@ -4,6 +4,7 @@
 use core::time::Duration;
 
 use timestone_types::Timestamp;
+use timestone_types::limits::DEFAULT_DEADLINE;
 
 /// Most requests outside transactions of one engine that may be under way at once; beyond it the
 /// engine answers `Busy`.
@@ -50,9 +51,6 @@ pub const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Requests under way are looked through at most this often, however many different times they are
 /// due at.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-/// The deadline of an operation that names none. Longer than the decision timeout, so that a
-/// vanished participant is resolved rather than reported unknown.
-pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest pause before a refused (`Busy`) or unanswered request is asked again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause before a request is asked again that a server refused because it does not serve
@@ -151,8 +149,6 @@ const _: () = assert!(
     2 * SILENCE_LIMIT.as_nanos() <= DEFAULT_DEADLINE.as_nanos()
         && SILENCE_LIMIT.as_nanos() < MAX_SILENCE.as_nanos()
 );
-const _: () =
-    assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
 /// Entries that a finished transaction's buffer keeps.
 pub const KEPT_ENTRIES: usize = 1024;
 /// How long a transaction that was reported `Unknown` keeps its participants from forgetting its

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use timestone_types::limits::DEFAULT_DEADLINE;
 use timestone_wire::limits::{MAX_BATCH_BYTES, MAX_PARTICIPANTS, MAX_PREPARE_BODY_BYTES};
 
 /// Most reads of a backup that wait for its device; beyond it clients are sent to the primary.
@@ -55,6 +56,7 @@ pub const LEAST_WAITING_PAGE_BYTES: usize = MAX_WAITING_PAGE_BYTES / MAX_WAITING
 /// A page that has waited for so long in line is not made: less than half of the deadline that clients
 /// have if they choose none, so that most who have waited still want it, and may ask once more.
 pub const MAX_PAGE_WAIT: Duration = Duration::from_secs(4);
+const _: () = assert!(2 * MAX_PAGE_WAIT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
 /// Nor is one that was not asked for again for so long: clients do so each second.
 pub const MAX_PAGE_SILENCE: Duration = Duration::from_secs(3);
 /// Connections that may wait for the end of one scrub of a shard.

@@ -37,6 +37,9 @@ pub const RECENT_ACCESS: Duration = Duration::from_secs(2);
 pub const READ_BOUND_AHEAD: Duration = Duration::from_secs(2);
 /// After this long without a decision, a participant asks for termination.
 pub const DECISION_TIMEOUT: Duration = Duration::from_secs(2);
+/// The deadline of an operation that names none. Longer than the decision timeout, so that a
+/// vanished participant is resolved rather than reported unknown.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a read or prepare waits at the primary for a pending decision.
 pub const PREPARED_WAIT: Duration = Duration::from_millis(50);
 /// How often a coordinator tries a later timestamp before it gives up.
@@ -50,6 +53,7 @@ pub const ANY_POSITION: u64 = 31 << 42;
 pub const PLACED_WITHIN: Duration = Duration::from_millis(10);
 
 const _: () = assert!(MAX_VALUE_BYTES + MAX_KEY_BYTES < MAX_TXN_BYTES);
+const _: () = assert!(DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
 const _: () = assert!(REPORT_INTERVAL.as_nanos() * 10 <= SESSION_TTL.as_nanos());
 // The floor trails the clock by the window, and a client may lead it by the clock lead: no lead may
 // reach the floor.

@@ -679,6 +679,12 @@ pub enum Bug {
     ConfirmsInstalled,
     /// A master that goes on from a backup hands out epochs and client ids that servers have seen.
     ReissuesEpochs,
+    /// A session does not go on above a write that has taken place, and that it has given up.
+    ForgetsUntold,
+    /// A primary that lives, and has not heard that it leads, is waited for.
+    WaitsForUnaware,
+    /// What is done on the way back from a backup makes it look later than what servers have seen.
+    CountsWayBack,
     /// A log that once held nothing of a shard counts as empty of it, although it was given batches.
     BelievesOldWord,
     /// A primary with replicas tells what is there now whatever its lease is.

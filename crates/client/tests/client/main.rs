@@ -567,6 +567,28 @@ fn a_name_is_that_of_the_keyspace_that_has_it_now() {
 }
 
 #[test]
+fn the_last_handle_may_be_a_tasks() {
+    let server = Server::start();
+    let db: Db = block_on(connect(&server.url())).unwrap();
+    let last = db.clone();
+    let (told, hears) = std::sync::mpsc::channel();
+    let done = db.spawn(move |local| async move {
+        hears.recv().unwrap();
+        local.put(b"k", b"v").await?;
+        drop(last);
+        Ok(())
+    });
+    drop(db);
+    told.send(()).unwrap();
+    // Its loop ends meanwhile: it may be over before this is told.
+    let told = done.wait();
+    assert!(told.is_ok() || told.is_err_and(|error| error.code() == ErrorCode::UnknownOutcome));
+    // The process lives, and so do other loops.
+    let other: Db = block_on(connect(&server.url())).unwrap();
+    assert!(block_on(other.get(b"k")).unwrap().is_some());
+}
+
+#[test]
 fn dropping_the_last_handle_ends_the_loop_and_later_calls_say_so() {
     let server = Server::start();
     let db: Db = block_on(connect(&server.url())).unwrap();

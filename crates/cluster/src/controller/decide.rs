@@ -42,6 +42,9 @@ impl Controller {
                     self.another_epoch(now, view, entry, normal)
                 }
                 ReplicaClaim::HearsNobody => self.instead_of_deaf(now, view, entry, normal),
+                ReplicaClaim::None if self.is_unaware(now, entry) => {
+                    self.instead_of_deaf(now, view, entry, normal)
+                }
                 ReplicaClaim::Rebuilds | ReplicaClaim::Leaves | ReplicaClaim::None => None,
             }
         }?;
@@ -160,8 +163,8 @@ impl Controller {
         Some(self.other_primary(now, view, entry, normal).unwrap_or_else(same))
     }
 
-    /// The shard with another primary in the place of one that hears none of the others, if one could
-    /// serve. That one goes on to ask them; a new epoch for it alone would change nothing.
+    /// The shard with another primary in the place of one that hears none of the others, or nothing of
+    /// the epoch, if one could serve. It goes on to ask; a new epoch for it alone would change nothing.
     fn instead_of_deaf(
         &mut self,
         now: Timestamp,

@@ -128,6 +128,8 @@ pub struct Controller {
     /// Who was to lead in the place of a primary with unread pages, until it has served for
     /// [`STEADY_TIME`].
     tries: BTreeMap<(ShardId, ServerId), Try>,
+    /// Since when a shard's live primary has not heard of the shard's epoch.
+    unaware_since: BTreeMap<ShardId, (Epoch, Timestamp)>,
     /// When a primary was last given another epoch because it asked.
     renewed_at: BTreeMap<ShardId, Timestamp>,
     /// When replicas were taken out.
@@ -159,6 +161,7 @@ impl Controller {
             needed_epochs: BTreeMap::new(),
             serves_since: BTreeMap::new(),
             tries: BTreeMap::new(),
+            unaware_since: BTreeMap::new(),
             renewed_at: BTreeMap::new(),
             removed_at: BTreeMap::new(),
             listening: None,

@@ -7,7 +7,7 @@ use timestone_types::{Epoch, ShardId, Timestamp};
 
 use super::Controller;
 use super::view::View;
-use crate::limits::{MAX_TRY_AGAIN_AFTER, STEADY_TIME, TRY_AGAIN_AFTER};
+use crate::limits::{HEARS_WITHIN, MAX_TRY_AGAIN_AFTER, STEADY_TIME, TRY_AGAIN_AFTER};
 use crate::{NormalConfiguration, ReplicaClaim, ReplicaLoss, ServerId, ShardEntry};
 
 /// A replica was to lead in the place of a primary with unread pages.
@@ -41,6 +41,7 @@ impl Controller {
         }
         let claim = self.claim(now, entry);
         self.note_steadiness(now, entry, claim);
+        self.note_awareness(now, entry);
         let key = (entry.id, entry.primary);
         match claim {
             ReplicaClaim::Serves | ReplicaClaim::HandsOver => {
@@ -57,6 +58,36 @@ impl Controller {
             }
             ReplicaClaim::Rebuilds | ReplicaClaim::Leaves | ReplicaClaim::None => {}
         }
+    }
+
+    /// Notes since when a shard's primary lives and has not heard of the shard's epoch, as when it
+    /// reaches the other servers and not the master. After a while it counts as one that could not
+    /// lead.
+    fn note_awareness(&mut self, now: Timestamp, entry: &ShardEntry) {
+        let key = (entry.id, entry.primary);
+        let status = self.replicas.get(&key);
+        let is_unaware = self.servers.is_alive(now, entry.primary)
+            && status.is_some_and(|status| status.promised < entry.epoch);
+        if !is_unaware {
+            self.unaware_since.remove(&entry.id);
+            return;
+        }
+        let since = self.unaware_since.entry(entry.id).or_insert((entry.epoch, now));
+        if since.0 != entry.epoch {
+            *since = (entry.epoch, now);
+        }
+        if self.is_unaware(now, entry) {
+            self.could_not_lead.insert(key, entry.epoch);
+        }
+    }
+
+    /// Whether a shard's live primary has not heard for long that it leads.
+    pub(super) fn is_unaware(&self, now: Timestamp, entry: &ShardEntry) -> bool {
+        let limit = HEARS_WITHIN.max(self.limits.detection * 4);
+        let since = self.unaware_since.get(&entry.id);
+        since.is_some_and(|&(epoch, since)| {
+            epoch == entry.epoch && now >= since.saturating_add(limit)
+        }) && !timestone_types::is_planted!(WaitsForUnaware)
     }
 
     /// Notes since when a shard serves, and forgets after a while who needed other epochs, and that

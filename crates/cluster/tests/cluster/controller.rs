@@ -31,6 +31,8 @@ struct Watch {
     untold: Option<u32>,
     /// It takes a checkpoint.
     rebuilds: Option<u32>,
+    /// It reaches the other servers, and not the master: it hears of no epoch.
+    unaware: Option<u32>,
     /// Who has lost something, and what.
     loses: Vec<(u32, ReplicaLoss)>,
     /// Its server is being stopped.
@@ -60,6 +62,7 @@ impl Watch {
             claim: ReplicaClaim::Serves,
             untold: None,
             rebuilds: None,
+            unaware: None,
             loses: Vec::new(),
             leaves: None,
             is_master_silent: false,
@@ -108,7 +111,7 @@ impl Watch {
             for (server, installed, lag_records) in self.heard.clone() {
                 let server = ServerId::new(server);
                 let entry = &self.control.map.shards()[0];
-                let is_primary = entry.primary == server;
+                let is_primary = entry.primary == server && self.unaware != Some(server.get());
                 let rebuilds = self.rebuilds == Some(server.get());
                 let status = ReplicaStatus {
                     shard: ShardId::ZERO,
@@ -273,6 +276,34 @@ fn a_primary_that_hears_nobody_is_followed_by_one_that_may_hear_more() {
 fn a_controller_that_waits_for_a_deaf_primary_is_noticed() {
     let bug = timestone_types::planted::Bug::WaitsForDeaf;
     let run = || instead_of_a_deaf_primary(&[1, 2, 3]);
+    assert_eq!(timestone_types::planted::with(bug, run), [], "the planted bug is found");
+}
+
+/// Server 2 is to lead in the place of server 1, and does not hear of it. What comes of it within so
+/// many seconds.
+fn instead_of_one_that_hears_no_master(seconds: u64) -> Vec<ControllerOutput> {
+    let mut watch = Watch::new();
+    assert_eq!(watch.pass(100), []);
+    watch.silence(1);
+    watch.unaware = Some(2);
+    assert_eq!(watch.pass(100), [to(2, 2, &[1, 2, 3])]);
+    let mut entry = watch.control.map.shards()[0].clone();
+    (entry.epoch, entry.primary) = (Epoch::new(3), ServerId::new(2));
+    assert_eq!(watch.changed(&entry, false), []);
+    watch.pass(seconds * 1000)
+}
+
+#[test]
+fn a_primary_that_does_not_hear_that_it_leads_is_followed_by_another_one() {
+    assert_eq!(instead_of_one_that_hears_no_master(9), [], "it may hear of it late");
+    assert_eq!(instead_of_one_that_hears_no_master(11), [to(3, 3, &[1, 2, 3])]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_controller_that_waits_for_who_hears_no_master_is_noticed() {
+    let bug = timestone_types::planted::Bug::WaitsForUnaware;
+    let run = || instead_of_one_that_hears_no_master(60);
     assert_eq!(timestone_types::planted::with(bug, run), [], "the planted bug is found");
 }
 

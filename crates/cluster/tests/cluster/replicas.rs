@@ -290,6 +290,27 @@ fn a_restored_master_goes_on_above_what_any_server_has_seen() {
     assert!(keyspace.id.number() > 1024, "ids of keyspaces that nobody has told of are not used");
 }
 
+/// A backup that one change is missing from; the server that has seen it tells last.
+fn one_change_is_kept() -> bool {
+    let (mut backup, _) = of_three();
+    let mut later = backup.clone();
+    later.step(create("later")).expect("created");
+    let told = [bytes_of(&backup), Vec::new(), bytes_of(&backup), bytes_of(&later)];
+    backup.step(MasterCommand::BeginRestored).expect("begun");
+    for (server, state) in (1..).zip(told) {
+        let server = ServerId::new(server);
+        backup.step(MasterCommand::TellSeen { server, state }).expect("told");
+    }
+    assert_eq!(backup.awaited(), []);
+    assert!(backup.revision() > later.revision(), "what it does next is later");
+    backup.keyspace("later").is_some()
+}
+
+#[test]
+fn a_restored_master_has_the_last_change_that_any_server_has_seen() {
+    assert!(one_change_is_kept());
+}
+
 #[test]
 fn a_server_of_another_cluster_has_nothing_to_tell_a_restored_master() {
     let (mut backup, _) = backup_and_later();
@@ -362,6 +383,11 @@ mod planted {
             backup
         });
         assert!(!nothing_is_handed_out_twice(restored, &later));
+    }
+
+    #[test]
+    fn a_restore_whose_steps_count_as_changes_is_noticed() {
+        assert!(!with(Bug::CountsWayBack, one_change_is_kept), "the planted bug is found");
     }
 
     #[test]

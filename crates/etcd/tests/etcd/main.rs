@@ -10,6 +10,7 @@ mod server;
 mod silent;
 mod worker;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,15 +23,22 @@ use crate::server::EtcdServer;
 
 /// What a server has seen: kept by the test, over its restarts.
 #[derive(Clone, Default)]
-pub(crate) struct Noted(pub(crate) Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Noted {
+    pub(crate) bytes: Arc<Mutex<Vec<u8>>>,
+    /// Its file system is full.
+    pub(crate) fails: Arc<AtomicBool>,
+}
 
 impl SeenState for Noted {
     fn load(&mut self) -> Vec<u8> {
-        self.0.lock().unwrap().clone()
+        self.bytes.lock().unwrap().clone()
     }
 
     fn note(&mut self, bytes: &[u8]) -> Result<(), String> {
-        *self.0.lock().unwrap() = bytes.to_vec();
+        if self.fails.load(Ordering::SeqCst) {
+            return Err("there is no space left".to_owned());
+        }
+        *self.bytes.lock().unwrap() = bytes.to_vec();
         Ok(())
     }
 }

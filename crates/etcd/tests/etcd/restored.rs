@@ -12,7 +12,7 @@ use super::{Noted, open};
 
 const PREFIX: &str = "/timestone/restored";
 
-fn register(directory: u64) -> MasterCommand {
+pub(crate) fn register(directory: u64) -> MasterCommand {
     let native = Address::new(&format!("127.0.0.1:{}", 7400 + directory)).unwrap();
     MasterCommand::RegisterServer {
         cluster: ClusterId::ZERO,
@@ -122,7 +122,7 @@ fn an_etcd_that_is_another_one_serves_when_every_server_has_told() {
     let key = format!("{PREFIX}/state");
     let mut value = client(&two.etcd).get(&key).unwrap().found[0].value.clone();
     // The backup is older than what the first server has noted.
-    let noted = two.noted[0].0.lock().unwrap().clone();
+    let noted = two.noted[0].bytes.lock().unwrap().clone();
     value.truncate(8);
     value.extend(noted);
     assert!(client(&elsewhere).put(&[], &key, &value, LeaseId(0)).unwrap());

@@ -598,6 +598,38 @@ fn a_cancelled_write_still_takes_place_and_is_not_told() {
     assert!(world.host.done.is_empty() && world.host.engine.unresolved() == 0);
 }
 
+/// A write that takes place above what another client, whose clock leads, has written, and waits for
+/// the clocks, is given up: the other's timestamp, and when its session begins its next transaction.
+fn begins_after_what_was_not_told() -> (Timestamp, Timestamp) {
+    let mut world = world(1);
+    world.host.engine.set_clock_error(world.now, Duration::from_millis(7));
+    let session = world.session();
+    let ahead = world.now.saturating_add(Duration::from_millis(300));
+    world.shards[0].written_by_other(b"k", Version::new(ahead, OTHER), b"other");
+    let options = RequestOptions { external_wait: true, ..plain() };
+    let (_, begun) = world.begin_write(session, b"k", b"v", Condition::Always, options);
+    world.pass(Duration::from_millis(20));
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]), "it has taken place");
+    assert!(world.host.done.is_empty(), "it waits for the clocks");
+    world.host.engine.cancel(begun.unwrap());
+    let txn = world.begin(session);
+    (ahead, world.host.engine.begin_timestamp(txn).unwrap())
+}
+
+#[test]
+fn what_a_session_does_after_a_cancelled_write_that_has_taken_place_comes_after_it() {
+    let (ahead, begin) = begins_after_what_was_not_told();
+    assert!(begin > ahead, "{begin} is before {ahead}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_session_that_forgets_a_write_that_has_taken_place_is_found() {
+    use timestone_types::planted::{Bug, with};
+    let (ahead, begin) = with(Bug::ForgetsUntold, begins_after_what_was_not_told);
+    assert!(begin < ahead, "the planted bug is found: {begin}, {ahead}");
+}
+
 /// Nobody waits for it any more, and its session goes on.
 #[test]
 fn a_cancelled_write_takes_place_at_its_time_or_never() {

@@ -188,6 +188,10 @@ impl Singles {
         if single.is_write() && !single.is_settled {
             return self.give_up_write(context, slot.index);
         }
+        if single.is_write() && !timestone_types::is_planted!(ForgetsUntold) {
+            // It has taken place, and would have been told when the clocks have passed it.
+            context.session_learned(single.session, single.commit.next());
+        }
         single.is_settled = true;
         self.release_if_over(slot.index);
         self.assert_one(slot.index);
