@@ -114,6 +114,14 @@ const FAULTS: [Fault; 17] = [
         processes: &[EVERY_ROLE, ONE_STORE],
     },
     Fault {
+        name: "a server reaches the others, and not etcd",
+        golden: &[],
+        mutations: &[],
+        scenarios: &["master-cut"],
+        kinds: &["master-cut"],
+        processes: &[],
+    },
+    Fault {
         name: "messages are lost, doubled and reordered; over TCP late, or lost with their connection",
         golden: &["lost_messages_are_noticed_and_sent_again"],
         mutations: &["RevivesDropped", "TooOldIsNo"],

@@ -223,10 +223,6 @@ fn check_replication(scenario: &Scenario) -> Checked {
             let what = "is for clusters with outside-master = true, or with several replicas";
             return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
         }
-        if kind == FaultKind::MasterCut && is_outside {
-            let what = "cuts off the server that hosts the master, and none does here";
-            return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));
-        }
         if kind == FaultKind::RegionLoss && demands.failover_within.is_some() {
             let what = "takes more servers than there are to spare where failover-within is said";
             return Err(Wrong::new(&["faults", kind.name()], what.to_owned()));

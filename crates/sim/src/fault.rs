@@ -61,6 +61,7 @@ enum Side {
     Everybody,
     Servers,
     Clients,
+    Nobody,
 }
 
 impl Side {
@@ -70,6 +71,7 @@ impl Side {
             Self::Everybody => true,
             Self::Servers => other.is_server(),
             Self::Clients => !other.is_server(),
+            Self::Nobody => false,
         };
         let others = world.processes.iter().filter(|other| other.id != id);
         others.filter(is_meant).map(|other| other.id).collect()
@@ -463,6 +465,9 @@ impl Injector {
             FaultKind::Cut => return self.cut(world, id, true, length, dice),
             FaultKind::CutOneWay => return self.cut(world, id, false, length, dice),
             FaultKind::Isolate => self.isolate(world, id, (Side::Everybody, true), length),
+            FaultKind::MasterCut if world.master.is_some() => {
+                self.isolate(world, id, (Side::Nobody, true), length);
+            }
             FaultKind::MasterCut => {
                 self.isolate(world, ProcessId(0), (Side::Everybody, true), length);
             }
@@ -524,6 +529,7 @@ impl Injector {
             Side::Everybody => "is cut off from everybody",
             Side::Servers => "is cut off from all servers",
             Side::Clients => "is cut off from all clients",
+            Side::Nobody => "is cut off from the master",
         };
         world.trace.note(world.now(), id, words);
         for other in side.of(world, id) {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 50] = [
+const KNOWN: [(&str, &str); 51] = [
     ("as-published", include_str!("../../../../scenarios/as-published.toml")),
     ("backup-reads", include_str!("../../../../scenarios/backup-reads.toml")),
     ("bank", include_str!("../../../../scenarios/bank.toml")),
@@ -43,6 +43,7 @@ const KNOWN: [(&str, &str); 50] = [
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
     ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
+    ("master-cut", include_str!("../../../../scenarios/master-cut.toml")),
     ("no-log", include_str!("../../../../scenarios/no-log.toml")),
     ("no-master", include_str!("../../../../scenarios/no-master.toml")),
     ("old-reads", include_str!("../../../../scenarios/old-reads.toml")),

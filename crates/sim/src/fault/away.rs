@@ -31,7 +31,7 @@ impl Undo {
             Self::Rejoin(whose, Side::Everybody | Side::Servers, _) | Self::Unite(whose, _) => {
                 (whose, Hardship::Away)
             }
-            Self::Rejoin(whose, Side::Clients, _)
+            Self::Rejoin(whose, Side::Clients | Side::Nobody, _)
             | Self::Disk(whose)
             | Self::ClockAndReboot(whose)
             | Self::Reboot(whose)

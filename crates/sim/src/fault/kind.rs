@@ -30,7 +30,8 @@ pub enum FaultKind {
     CutOneWay,
     /// A server is cut off from everybody.
     Isolate,
-    /// The master's server is cut off from everybody.
+    /// The master's server is cut off from everybody; where the master is none of them, a server from
+    /// the master alone.
     MasterCut,
     /// All servers of a region lose power together.
     RegionLoss,

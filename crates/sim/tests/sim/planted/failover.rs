@@ -323,3 +323,12 @@ cut = { every = "400ms", lasting = "600ms" }
 fn a_backup_that_acknowledges_before_its_log_is_found() {
     found_within(40, Bug::AcksBeforeLog, UNSYNCED);
 }
+
+#[test]
+fn a_controller_that_waits_for_a_primary_that_hears_no_master_is_found() {
+    found_within(
+        20,
+        Bug::WaitsForUnaware,
+        include_str!("../../../../../scenarios/master-cut.toml"),
+    );
+}
