@@ -48,7 +48,7 @@ struct Fault {
     processes: &'static [&'static str],
 }
 
-const FAULTS: [Fault; 17] = [
+const FAULTS: [Fault; 18] = [
     Fault {
         name: "the client dies",
         golden: &["late_and_duplicate_prepares_after_the_decision", "termination_prepared_later"],
