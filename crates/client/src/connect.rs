@@ -137,7 +137,6 @@ fn end(handle: Handle<ClientStageEvent>) {
 }
 
 /// Ends the loop on whose thread this is called: another one waits for that.
-#[expect(clippy::disallowed_methods, reason = "a loop cannot wait for its own end")]
 fn end_elsewhere(handle: Handle<ClientStageEvent>) {
     let thread = std::thread::Builder::new().name("timestone-end".to_owned());
     if let Err(error) = thread.spawn(move || end(handle)) {
