@@ -315,14 +315,6 @@ impl EtcdMaster {
         Ok(())
     }
 
-    /// The current state, noted as seen. A server that cannot note it can act on nothing: it is no
-    /// controller then.
-    fn see_current(&mut self) -> Result<Master, MasterFailure> {
-        let master = self.current()?.master;
-        self.saw(master.clone())?;
-        Ok(master)
-    }
-
     /// Client ids of the block that is reserved already.
     fn reserved(&mut self, count: u32) -> Option<MasterAnswer> {
         let (first, end) = self.reserved;
@@ -436,13 +428,13 @@ impl MasterService for EtcdMaster {
         server: ServerId,
     ) -> Result<Option<Term>, MasterFailure> {
         let Some(candidate) = self.candidate(server)? else { return Ok(None) };
-        let (expected, controller) = match self.see_current() {
-            Ok(master) => master.controller(),
-            Err(error) => {
-                self.client.revoke(candidate.lease).map_err(unavailable)?;
-                return Err(error);
-            }
-        };
+        let master = self.current()?.master;
+        let (expected, controller) = master.controller();
+        // Who cannot note what it has seen can act on nothing: another one does better.
+        if let Err(error) = self.saw(master) {
+            self.client.revoke(candidate.lease).map_err(unavailable)?;
+            return Err(error);
+        }
         // It had the key before: nobody else was the controller since its term began.
         if controller == server && !candidate.is_new {
             return Ok(Some(expected));
