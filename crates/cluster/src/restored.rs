@@ -8,7 +8,8 @@
 //! The states that servers have seen are states of one history, so the one with the highest
 //! revision holds all that the others hold. No step in between counts: a backup that is two states
 //! older than what the last server tells is older. The margin is for servers that the backup does not
-//! know, and for those that are not waited for any more. Source: docs/protocol/membership.md, "A master that was restored".
+//! know, and for those that are not waited for any more. Source: docs/protocol/membership.md, "A
+//! master that was restored".
 
 use timestone_types::{Epoch, KeyspaceId, ShardId};
 
