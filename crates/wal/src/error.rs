@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rustix::io::Errno;
+
 use crate::device::FileName;
 
 /// An error of the log.
@@ -111,6 +113,15 @@ impl WalError {
         cause: std::io::Error,
     ) -> Self {
         Self::Io { action, path: path.into(), cause: Arc::new(cause) }
+    }
+
+    /// Whether the disk cannot do what it was asked, with the sectors that this is about: it is no matter of the file
+    /// system, of rights, or of room.
+    pub(crate) fn is_of_the_disk(&self) -> bool {
+        let Self::Io { cause, .. } = self else { return false };
+        // What Linux makes of a failed medium, of a protection error, and of all else.
+        let errors = [Errno::NODATA, Errno::ILSEQ, Errno::IO].map(Errno::raw_os_error);
+        cause.raw_os_error().is_some_and(|error| errors.contains(&error))
     }
 
     /// Whether the same request may succeed later without anybody restarting or repairing the log.

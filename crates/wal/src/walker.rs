@@ -5,6 +5,10 @@
 //! The only exception is one that nothing after it proves: the very last group of a log cannot be
 //! told from one that a crash cut short.
 //!
+//! A sector that the disk does not read is no beginning of a block, and its bytes are zeros. Where the
+//! log would end there, it does not: an acknowledged block may be what is not read (planted bug
+//! `EndsAtUnread`).
+//!
 //! Deliberately absent: what is inside payloads.
 
 use timestone_types::is_planted;
@@ -17,12 +21,16 @@ use crate::limits::{MAX_BLOCK_BYTES, SECTOR_BYTES};
 /// Bytes read at once.
 const WINDOW_BYTES: usize = 1024 * 1024;
 
+const MAY_BE_THERE: &str = "a block may be there that was acknowledged";
+
 /// A file on the way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WalkFile {
     pub(crate) info: FileInfo,
     /// The header of its first block, when that is there.
     pub(crate) first: Option<BlockHeader>,
+    /// The disk does not read where that would be.
+    unread: bool,
 }
 
 /// Where a block was found.
@@ -41,6 +49,32 @@ struct Window {
     offset: u64,
     bytes: Vec<u8>,
     length: usize,
+    /// Where sectors of it begin that the disk does not read.
+    unread: Vec<u64>,
+}
+
+impl Window {
+    fn is_unread(&self, offset: u64, bytes: usize) -> bool {
+        let begin = offset.saturating_sub(SECTOR_BYTES as u64 - 1);
+        self.unread.iter().any(|sector| (begin..offset + bytes as u64).contains(sector))
+    }
+}
+
+/// Why no block was handed out.
+struct NoBlock {
+    detail: String,
+    /// The disk does not read all of what is there.
+    unread: bool,
+}
+
+impl NoBlock {
+    fn new(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), unread: false }
+    }
+
+    fn unread() -> Self {
+        Self { detail: "the disk does not read what is there".to_owned(), unread: true }
+    }
 }
 
 pub(crate) struct Walker {
@@ -79,7 +113,8 @@ impl Walker {
         };
         for info in infos {
             let first = walker.header_at(info, 0)?;
-            walker.files.push(WalkFile { info, first });
+            let unread = walker.window.is_unread(0, HEADER_BYTES);
+            walker.files.push(WalkFile { info, first, unread });
         }
         Ok(walker)
     }
@@ -115,15 +150,15 @@ impl Walker {
             // A log begins with whatever block its oldest file begins with, also when its payload
             // is torn.
             self.expected = self.expected.or(header.map(|header| header.sequence));
-            let detail = match header {
+            let why = match header {
                 Some(header)
                     if self.expected.is_some_and(|expected| expected != header.sequence) =>
                 {
-                    format!(
+                    NoBlock::new(format!(
                         "block {} stands where block {} is expected",
                         header.sequence.0,
                         self.next_sequence().0
-                    )
+                    ))
                 }
                 #[cfg(feature = "planted-bugs")]
                 Some(header) if is_planted!(SkippedBlock) && self.is_last(info, header)? => {
@@ -137,11 +172,12 @@ impl Walker {
                         self.offset += header.padded_bytes() as u64;
                         return Ok(Some((place, header)));
                     }
-                    Some(detail) => detail.to_owned(),
+                    Some(why) => why,
                 },
-                None => "no block begins here".to_owned(),
+                None if self.window.is_unread(self.offset, HEADER_BYTES) => NoBlock::unread(),
+                None => NoBlock::new("no block begins here"),
             };
-            if !self.continues_elsewhere(place, &detail)? {
+            if !self.continues_elsewhere(place, &why)? {
                 self.index = self.files.len();
                 return Ok(None);
             }
@@ -176,31 +212,30 @@ impl Walker {
     }
 
     /// Reads and checks the payload of the block at the current offset; says what is wrong with it.
-    fn load(
-        &mut self,
-        info: FileInfo,
-        header: BlockHeader,
-    ) -> Result<Option<&'static str>, WalError> {
+    fn load(&mut self, info: FileInfo, header: BlockHeader) -> Result<Option<NoBlock>, WalError> {
         let length = header.length as usize;
         if self.offset + header.padded_bytes() as u64 > info.bytes {
-            return Ok(Some("the block reaches beyond the end of its file"));
+            return Ok(Some(NoBlock::new("the block reaches beyond the end of its file")));
         }
         let mut payload = core::mem::take(&mut self.payload);
         payload.clear();
         let view = self.view(info, self.offset, HEADER_BYTES + length)?;
         payload.extend_from_slice(view.get(HEADER_BYTES..).unwrap_or_default());
         self.payload = payload;
+        if self.window.is_unread(self.offset, HEADER_BYTES + length) {
+            return Ok(Some(NoBlock::unread()));
+        }
         if self.payload.len() != length {
-            return Ok(Some("the file ends inside the block"));
+            return Ok(Some(NoBlock::new("the file ends inside the block")));
         }
         let right = crc32c::crc32c(&self.payload) == header.payload_crc;
         let right = right || is_planted!(UncheckedBytes);
-        Ok(if right { None } else { Some("the block's payload does not match its CRC") })
+        Ok((!right).then(|| NoBlock::new("the block's payload does not match its CRC")))
     }
 
     /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that
     /// the log ends here.
-    fn continues_elsewhere(&mut self, place: BlockPlace, detail: &str) -> Result<bool, WalError> {
+    fn continues_elsewhere(&mut self, place: BlockPlace, why: &NoBlock) -> Result<bool, WalError> {
         let later = self.files.iter().enumerate().skip(place.index + 1);
         let next =
             later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
@@ -217,6 +252,7 @@ impl Walker {
                     Some((at, proof)) if !is_planted!(LossHidesDamage) => {
                         ((at.file, at.offset), proof)
                     }
+                    _ if why.unread => ((place.file, place.offset), MAY_BE_THERE.to_owned()),
                     _ => {
                         self.index = index;
                         self.offset = 0;
@@ -232,10 +268,24 @@ impl Walker {
             }
             None => match self.proof_of_loss(place, self.files.len(), self.expected)? {
                 Some(proof) => (self.blamed(place)?, proof),
-                None => return Ok(false),
+                None => match self.unread_end(place, why) {
+                    Some(at) => (at, MAY_BE_THERE.to_owned()),
+                    None => return Ok(false),
+                },
             },
         };
-        Err(WalError::Corrupt { file, offset, detail: format!("{detail}, but {proof}") })
+        let detail = format!("{}, but {proof}", why.detail);
+        Err(WalError::Corrupt { file, offset, detail })
+    }
+
+    /// Where the next block may be, and the disk does not read: here, or where a later file begins.
+    fn unread_end(&self, place: BlockPlace, why: &NoBlock) -> Option<(FileName, u64)> {
+        if is_planted!(EndsAtUnread) {
+            return None;
+        }
+        let later = self.files.iter().skip(place.index + 1).find(|file| file.unread);
+        let here = why.unread.then_some((place.file, place.offset));
+        here.or(later.map(|file| (file.info.name, 0)))
     }
 
     /// Looks for a block that was sent after one before it in the same file was durable: that one
@@ -297,7 +347,7 @@ impl Walker {
     /// without a first one, or begins with what is neither blank nor a block of an earlier use;
     /// else here.
     fn blamed(&mut self, place: BlockPlace) -> Result<(FileName, u64), WalError> {
-        if let Some(&WalkFile { info, first: None }) = self.files.get(place.index + 1)
+        if let Some(&WalkFile { info, first: None, .. }) = self.files.get(place.index + 1)
             && (self.begins_damaged(info)? || self.find_header(info, 0, |_, _| true)?.is_some())
         {
             return Ok((info.name, 0));
@@ -384,7 +434,14 @@ impl Walker {
                 window.bytes.resize(want, 0);
             }
             window.file = None;
-            window.length = self.device.read(info.name, offset, &mut window.bytes[..want])?;
+            window.unread.clear();
+            let into = &mut window.bytes[..want];
+            window.length = match self.device.read(info.name, offset, into) {
+                Err(error) if error.is_of_the_disk() => {
+                    read_sectors(&mut *self.device, (info.name, offset), into, &mut window.unread)?
+                }
+                length => length?,
+            };
             window.file = Some(info.name);
             window.offset = offset;
         }
@@ -393,4 +450,31 @@ impl Walker {
         let end = (start + length).min(window.length);
         Ok(&window.bytes[start..end])
     }
+}
+
+/// Reads sector by sector; those that the disk does not read are zeros, and noted.
+fn read_sectors(
+    device: &mut dyn LogDevice,
+    (file, from): (FileName, u64),
+    into: &mut [u8],
+    unread: &mut Vec<u64>,
+) -> Result<usize, WalError> {
+    let mut done = 0;
+    for sector in into.chunks_mut(SECTOR_BYTES) {
+        let offset = from + done as u64;
+        let length = match device.read(file, offset, sector) {
+            Err(error) if error.is_of_the_disk() => {
+                tracing::warn!(%error, offset, "a sector of a log file is not read");
+                sector.fill(0);
+                unread.push(offset);
+                sector.len()
+            }
+            length => length?,
+        };
+        done += length;
+        if length < sector.len() {
+            break;
+        }
+    }
+    Ok(done)
 }

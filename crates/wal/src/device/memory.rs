@@ -10,12 +10,13 @@
 //! [`MemoryDisk::next_due`] tells the simulator when to look again.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::io::Errno;
 use timestone_io::AlignedBuffer;
 use timestone_types::random::{Dice, Seed};
 
@@ -61,6 +62,8 @@ struct DiskFaults {
     failing_writes: bool,
     failing_removals: bool,
     failing_reuses: bool,
+    /// Where sectors begin that are not read.
+    unread: BTreeSet<(FileName, u64)>,
     /// Bytes of all files beyond which no fresh one is made.
     space_bytes: Option<u64>,
 }
@@ -315,6 +318,13 @@ impl MemoryDisk {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// No sector of a file is read that begins at one of these offsets, multiples of 4096.
+    pub fn set_unread(&self, file: FileName, sectors: impl IntoIterator<Item = u64>) {
+        let unread = &mut self.lock().faults.unread;
+        unread.retain(|(other, _)| *other != file);
+        unread.extend(sectors.into_iter().map(|sector| (file, sector)));
     }
 
     /// A device on this disk.
@@ -590,6 +600,12 @@ impl LogDevice for MemoryDevice {
         let state = self.disk.lock();
         let content =
             state.files.get(&file).ok_or_else(|| error("read", file, io::ErrorKind::NotFound))?;
+        let end = offset + into.len() as u64;
+        let first = offset - offset % SECTOR_BYTES as u64;
+        if state.faults.unread.range((file, first)..(file, end)).next().is_some() {
+            let path = PathBuf::from(format!("memory/{file}"));
+            return Err(WalError::io("read", path, Errno::IO.into()));
+        }
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let count = into.len().min(content.len() - start);
         into[..count].copy_from_slice(&content[start..start + count]);

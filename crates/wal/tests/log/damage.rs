@@ -316,3 +316,90 @@ fn log_files_kept_as_values_are_not_taken_for_blocks() {
     );
     assert_eq!(read_all(&disk, &config).unwrap().0, all);
 }
+
+/// A log whose blocks are of one sector and of several, in three files or more, and all its batches.
+fn blocks_of_all_lengths() -> (MemoryDisk, Vec<Batch>) {
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &tiny(), 1);
+    let mut all = Vec::new();
+    for batch in 1..=24 {
+        let content = batch_of(1, batch, if batch % 4 == 0 { 15_000 } else { 700 });
+        append(&mut log, 1, batch, &content).unwrap();
+        all.push(((1, batch), content));
+        settle(&mut log, 1);
+    }
+    assert!(disk.files().len() >= 3);
+    (disk, all)
+}
+
+/// Where in a file its blocks lie: each begins at one of these offsets, and the last one ends at the last.
+fn block_bounds(content: &[u8], file: FileName) -> Vec<usize> {
+    let mut bounds = vec![0];
+    while let HeaderAt::Header(header) = BlockHeader::read(&content[bounds[bounds.len() - 1]..])
+        && header.file == file
+    {
+        bounds.push(bounds[bounds.len() - 1] + header.padded_bytes());
+    }
+    bounds
+}
+
+/// Reads a log of which each sector in turn is not read. True when each acknowledged batch is found, or the
+/// place is told where it may be.
+fn nothing_is_lost_in_a_sector() -> bool {
+    let (disk, all) = blocks_of_all_lengths();
+    let (mut refused, mut unused) = (0, 0);
+    for file in disk.files() {
+        let content = disk.content(file);
+        let bounds = block_bounds(&content, file);
+        let (end, is_spare) = (bounds[bounds.len() - 1], bounds.len() == 1);
+        for sector in (0..content.len()).step_by(4096) {
+            disk.set_unread(file, [sector as u64]);
+            let found = read_all(&disk, &tiny());
+            // The report of a check has it as well.
+            let report = check_device(disk.device(), &[]).unwrap();
+            match found {
+                Ok((found, _)) if found == all => {
+                    assert!(report.findings.is_empty(), "{report}");
+                    unused += 1;
+                }
+                Ok(_) => return false,
+                Err(WalError::Corrupt { file: named, offset, .. }) => {
+                    let begin = bounds.iter().rfind(|&&bound| bound <= sector).unwrap();
+                    assert_eq!((named, offset), (file, *begin as u64), "{sector}");
+                    assert!(sector <= end && (report.findings.len() == 1), "{sector}: {report}");
+                    refused += 1;
+                }
+                Err(error) => panic!("{file} {sector}: {error}"),
+            }
+            assert!(sector >= end || refused > 0 || is_spare, "{sector} of {file} is used");
+        }
+        disk.set_unread(file, []);
+    }
+    assert!(refused > 24 && unused > 16, "{refused} {unused}");
+    true
+}
+
+#[test]
+fn a_sector_that_is_not_read_hides_no_acknowledged_batch_and_stops_nothing_elsewhere() {
+    assert!(nothing_is_lost_in_a_sector());
+}
+
+#[test]
+fn a_sector_that_is_not_read_before_a_lost_file_is_damage() {
+    let (disk, config, before, left) = went_on_behind_a_loss();
+    let content = disk.content(before);
+    let bounds = block_bounds(&content, before);
+    let last = bounds[bounds.len() - 2] as u64;
+    disk.set_unread(before, [last]);
+    let error = read_all(&disk, &config).unwrap_err();
+    assert!(matches!(&error, WalError::Corrupt { offset, .. } if *offset == last), "{error}");
+    disk.set_unread(before, []);
+    assert_eq!(read_all(&disk, &config).unwrap().0.len(), left);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_log_that_ends_where_the_disk_does_not_read_is_found() {
+    use timestone_types::planted::{Bug, with};
+    assert!(!with(Bug::EndsAtUnread, nothing_is_lost_in_a_sector));
+}
