@@ -104,6 +104,12 @@ impl Geometry {
         page.0 % self.pages_per_block
     }
 
+    /// Pages that the device may grow to; all have lower numbers.
+    #[must_use]
+    pub const fn most_pages(self) -> u32 {
+        self.max_blocks.saturating_mul(self.pages_per_block)
+    }
+
     /// Bytes of one block.
     #[must_use]
     pub const fn block_bytes(self) -> u64 {

@@ -1,7 +1,7 @@
 //! The table of buckets: where each chain begins.
 //!
 //! ```text
-//!   hash ─ highest bits ─► head (3 B): page of the chain's newest record ─► flash: record ─► record ─► …
+//!   hash ─ highest bits ─► head: page of the chain's newest record ─► flash: record ─► record ─► …
 //!                            older: further beginnings, where a crash has cut the chain
 //! ```
 //!
@@ -27,7 +27,9 @@ use super::packed::{Nibbles, PackedPages};
 use crate::layout::NO_PAGE;
 
 /// The logarithm of the buckets of a group.
-const GROUP_BITS: u8 = 6;
+const GROUP_BITS: u8 = 8;
+/// The same for those that a checkpoint tells of.
+const SAVED_GROUP_BITS: u8 = 6;
 /// The life of a block that is not of the log.
 const NOT_LOG: u64 = u64::MAX;
 /// Pages beside the way for which a bucket is written whole that a look-up has gathered.
@@ -88,13 +90,13 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Empty ones, `2^bits` of them.
-    pub(super) fn new(bits: u8) -> Self {
+    /// Empty ones, `2^bits` of them, on a device of at most so many pages.
+    pub(super) fn new(bits: u8, pages: u32) -> Self {
         assert!(BITS.contains(&bits), "a record has room for it");
         let count = 1usize << bits;
         Self {
             bits,
-            heads: PackedPages::none(count),
+            heads: PackedPages::none(count, pages),
             detours: Nibbles::zeros(count),
             groups: vec![Group::default(); count.div_ceil(1 << GROUP_BITS)],
             older: BTreeMap::new(),
@@ -305,18 +307,19 @@ impl Buckets {
         }
     }
 
-    /// All heads, and the youngest timestamp of each group, for a checkpoint.
-    pub(super) fn table(
-        &self,
-    ) -> (impl Iterator<Item = u32> + '_, impl ExactSizeIterator<Item = Timestamp> + '_) {
-        (self.heads.iter(), self.groups.iter().map(|group| group.youngest))
+    /// All heads, for a checkpoint.
+    pub(super) fn heads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.heads.iter()
     }
 
-    /// A checkpoint knows the youngest timestamp of a group.
-    pub(super) fn restore_group(&mut self, group: usize, youngest: Timestamp) {
-        if let Some(group) = self.groups.get_mut(group) {
-            group.youngest = youngest;
-        }
+    /// The first bucket of each group of a checkpoint: it tells the youngest timestamp of each.
+    pub(super) fn saved_groups(&self) -> impl Iterator<Item = u32> + use<> {
+        (0..self.count()).step_by(1 << SAVED_GROUP_BITS)
+    }
+
+    /// Whether a page may be a head.
+    pub(super) fn may_begin_in(&self, page: u32) -> bool {
+        self.heads.has_room_for(page)
     }
 
     /// Recovery knows where a chain begins, and where its pieces do.
@@ -378,7 +381,7 @@ mod tests {
 
     #[test]
     fn buckets_are_in_the_order_of_hashes() {
-        let buckets = Buckets::new(8);
+        let buckets = Buckets::new(8, 100);
         let hash = KeyHash(0xabcd << 48);
         assert_eq!(buckets.of(hash), 0xab);
         assert!(buckets.of(KeyHash(hash.0 - (1 << 63))) < 0xab && buckets.count() == 256);
@@ -386,10 +389,10 @@ mod tests {
 
     #[test]
     fn a_group_knows_the_youngest_and_when_something_was_linked() {
-        let mut buckets = Buckets::new(8);
+        let mut buckets = Buckets::new(12, 100);
         let then = buckets.now();
         buckets.link(3, 77, Timestamp::from_nanos(5));
         assert_eq!((buckets.head(3), buckets.youngest(4)), (77, Timestamp::from_nanos(5)));
-        assert!(buckets.was_linked_after(63, then) && !buckets.was_linked_after(64, then));
+        assert!(buckets.was_linked_after(255, then) && !buckets.was_linked_after(256, then));
     }
 }

@@ -337,9 +337,9 @@ fn write(out: &mut Vec<u8>, core: &FrugalContents, sound: bool) {
             put_u32(out, fence.page);
         }
     }
-    let (heads, groups) = buckets.table();
-    groups.for_each(|youngest| put_u64(out, youngest.as_nanos()));
-    heads.for_each(|head| put_u32(out, head));
+    let groups = buckets.saved_groups();
+    groups.for_each(|first| put_u64(out, buckets.youngest(first).as_nanos()));
+    buckets.heads().for_each(|head| put_u32(out, head));
     let pieces: Vec<u32> = buckets.in_pieces().collect();
     put_u32(out, pieces.len() as u32);
     for bucket in pieces {
@@ -452,8 +452,8 @@ pub(super) fn is_earlier(bytes: &[u8]) -> bool {
     EARLIER.iter().any(|magic| bytes.starts_with(magic))
 }
 
-/// Reads what [`write`] wrote; `None` when it makes no sense.
-pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
+/// Reads what [`write`] wrote, on a device of at most so many pages; `None` when it makes no sense.
+pub(super) fn read(bytes: &[u8], pages: u32) -> Option<CheckpointContent> {
     let mut reader = StreamReader(bytes);
     if reader.u32()? != MAGIC {
         return None;
@@ -481,13 +481,16 @@ pub(super) fn read(bytes: &[u8]) -> Option<CheckpointContent> {
     if !Buckets::has_room_for(bits) || reader.0.len() < 4usize.checked_shl(bits.into())? {
         return None;
     }
-    let mut buckets = Buckets::new(bits);
-    let groups = buckets.table().1.len();
-    for group in 0..groups {
-        buckets.restore_group(group, Timestamp::from_nanos(reader.u64()?));
+    let mut buckets = Buckets::new(bits, pages);
+    for first in buckets.saved_groups() {
+        buckets.raise_youngest(first, Timestamp::from_nanos(reader.u64()?));
     }
     for bucket in 0..buckets.count() {
-        buckets.restore(bucket, reader.u32()?, Vec::new());
+        let head = reader.u32()?;
+        if !buckets.may_begin_in(head) {
+            return None;
+        }
+        buckets.restore(bucket, head, Vec::new());
     }
     for _ in 0..reader.count(8)? {
         let bucket = reader.u32()?;

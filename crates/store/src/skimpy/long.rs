@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_chain_is_noted_when_it_is_long() {
-        let (mut buckets, mut chains) = (Buckets::new(4), LongChains::default());
+        let (mut buckets, mut chains) = (Buckets::new(4, 100), LongChains::default());
         for _ in 0..7 {
             buckets.add_detours(3, 1);
             chains.note(3, SpareRoom::Scarce, &buckets);

@@ -34,6 +34,7 @@ mod long;
 mod loose;
 mod packed;
 mod parts;
+mod periods;
 mod put;
 mod reads;
 mod recover;

@@ -761,7 +761,8 @@ mod tests {
         };
         let older = [0, 2, 4, 6].map(|at| Beginning::Chain(place(&store, at)));
         store.core.buckets.restore(bucket, NO_PAGE, older.to_vec());
-        store.core.translations = Translations::new(1, false);
+        let geometry = store.core.kit.volume.geometry();
+        store.core.translations = Translations::new(1, false, geometry);
         events.clear();
         let (at, token) = (Timestamp::from_nanos(9), ReadToken(1));
         assert!(matches!(store.get(keys[6], at, token), Ok(crate::api::Lookup::Pending)));

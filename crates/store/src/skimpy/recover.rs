@@ -285,7 +285,7 @@ impl Recovery {
                 return Err(StoreError::EarlierChains);
             }
             if let Some(bytes) = bytes
-                && let Some(content) = checkpoint::read(&bytes)
+                && let Some(content) = checkpoint::read(&bytes, self.geometry.most_pages())
                 && content.blocks.iter().all(|mark| mark.scan_from <= self.geometry.pages_per_block)
                 && content.largest <= self.blocks.blocks_of(layout::MAX_PARTS)
             {
@@ -524,7 +524,8 @@ impl Recovery {
             self.report.corrupt_records += 1;
             return;
         }
-        let buckets = self.buckets.get_or_insert_with(|| Buckets::new(links.bits));
+        let pages = self.geometry.most_pages();
+        let buckets = self.buckets.get_or_insert_with(|| Buckets::new(links.bits, pages));
         if links.bits != buckets.bits() {
             self.report.corrupt_records += 1;
             return;
@@ -651,7 +652,8 @@ impl Recovery {
     /// places.
     fn beginnings(&mut self, translations: &mut Translations) -> Buckets {
         let bits = Buckets::bits_for(self.config.keys, self.config.keys_per_bucket);
-        let mut buckets = self.buckets.take().unwrap_or_else(|| Buckets::new(bits));
+        let pages = self.geometry.most_pages();
+        let mut buckets = self.buckets.take().unwrap_or_else(|| Buckets::new(bits, pages));
         let (mut older, copies) =
             (core::mem::take(&mut self.older), core::mem::take(&mut self.copies));
         for (bucket, all) in copies {
@@ -686,7 +688,8 @@ impl Recovery {
         old: &[BlockId],
     ) -> (Skimpy, RecoveryReport) {
         let config = self.config;
-        let mut translations = Translations::new(config.translations(), config.loose);
+        let mut translations =
+            Translations::new(config.translations(), config.loose, self.geometry);
         let mut buckets = self.beginnings(&mut translations);
         let seed = self.seed.unwrap_or(config.seed);
         let mut report = self.report;

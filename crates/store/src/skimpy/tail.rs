@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A translation names the youngest version. Of a key that is written all the time that one lies above
-//! the watermark, so an older version is noted beside it.
+//! the watermark, so the period of an older version is noted beside it.
 //!
 //! What must not happen: a record is dropped for one that a reader at the watermark does not see yet, or
 //! that a crash may take. The second is the block's business: it is erased when everything that was
@@ -89,7 +89,7 @@ fn of_name(record: &Record<'_>, name: Name, page: u32, core: &FrugalContents) ->
     }
     let is_seen = |at: Timestamp| at <= mark || is_planted!(JudgesAboveWatermark);
     let superseded = (known.version > record.version && is_seen(known.version.timestamp))
-        || (behind > record.version.timestamp && is_seen(behind));
+        || behind.is_some_and(|(first, last)| first > record.version.timestamp && is_seen(last));
     if superseded { TailFate::Dead } else { TailFate::Asks }
 }
 

@@ -18,18 +18,21 @@
 //!
 //! Invariant: an entry is true. Whoever links or rewrites a record of a key tells.
 
+use core::cmp::Ordering;
+
+use timestone_flash::Geometry;
 use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version, is_planted};
 
+use super::packed::{Nibbles, PackedPages};
+use super::periods::{PeriodName, Periods};
 use crate::layout::{NO_PAGE, Record};
 
 /// Places of a set.
 const WAYS: usize = 16;
-/// Uses that are counted, at most.
-const MOST_USES: u8 = 63;
 /// Look-ups in a set for keys without a place until all counts there are halved.
-const ASKED: u16 = 512;
+const ASKED: u8 = 128;
 /// Counts of a set for keys without a place.
-const ASKERS: usize = 64;
+const ASKERS: usize = 32;
 /// Marks of a place.
 const TAKEN: u8 = 1;
 const TOMBSTONE: u8 = 2;
@@ -96,110 +99,67 @@ impl Youngest {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    timestamp: Timestamp,
-    /// Of an older version that was linked; zero when none is noted.
-    behind: Timestamp,
-    client: ClientId,
-    keyspace: KeyspaceId,
-    check: u32,
-    page: u32,
-}
-
-impl Entry {
-    const EMPTY: Self = Self {
-        timestamp: Timestamp::ZERO,
-        behind: Timestamp::ZERO,
-        client: Version::ZERO.client,
-        keyspace: KeyspaceId::DEFAULT,
-        check: 0,
-        page: NO_PAGE,
-    };
-
-    fn new(name: Name, youngest: Youngest) -> Self {
-        Self {
-            timestamp: youngest.version.timestamp,
-            behind: Timestamp::ZERO,
-            client: youngest.version.client,
-            keyspace: name.keyspace,
-            check: name.check,
-            page: youngest.page,
-        }
-    }
-
-    fn version(&self) -> Version {
-        Version::new(self.timestamp, self.client)
-    }
-
-    fn youngest(&self, marks: u8) -> Youngest {
-        Youngest {
-            version: self.version(),
-            page: self.page,
-            tombstone: marks & TOMBSTONE != 0,
-            may_expire: marks & MAY_EXPIRE != 0,
-            exact: marks & EXACT != 0,
-            loose: marks & LOOSE != 0,
-        }
-    }
-
-    /// Another version is the youngest now, or the same one lies elsewhere.
-    fn change(&mut self, name: Name, youngest: Youngest, horizon: Timestamp) {
-        let (old, new) = (self.version(), youngest.version);
-        let behind = match new.cmp(&old) {
-            core::cmp::Ordering::Equal => self.behind,
-            // What was behind may be gone as well.
-            core::cmp::Ordering::Less => Timestamp::ZERO,
-            core::cmp::Ordering::Greater => {
-                let half = u64::midpoint(horizon.as_nanos(), new.timestamp.as_nanos());
-                if self.behind.as_nanos() < half { old.timestamp } else { self.behind }
-            }
-        };
-        *self = Self { behind, ..Self::new(name, youngest) };
-    }
-}
-
-/// Some places; a name has its place in one set alone.
+/// Some places but for their pages; a name has its place in one set alone.
 struct Set {
     hashes: [KeyHash; WAYS],
-    entries: [Entry; WAYS],
+    timestamps: [Timestamp; WAYS],
+    clients: [ClientId; WAYS],
+    keyspaces: [KeyspaceId; WAYS],
+    checks: [u32; WAYS],
+    /// When an older version was written that was linked, if one is noted.
+    behind: [PeriodName; WAYS],
     marks: [u8; WAYS],
-    uses: [u8; WAYS],
-    /// How often keys were asked for that have no place.
-    askers: [u8; ASKERS],
+    /// How often keys were asked for that have a place.
+    uses: Nibbles<[u8; WAYS / 2]>,
+    /// The same for keys that have none.
+    askers: Nibbles<[u8; ASKERS / 2]>,
     /// All of that since counts were halved.
-    asked: u16,
+    asked: u8,
 }
 
 impl Set {
     const fn empty() -> Self {
         Self {
             hashes: [KeyHash(0); WAYS],
-            entries: [Entry::EMPTY; WAYS],
+            timestamps: [Timestamp::ZERO; WAYS],
+            clients: [Version::ZERO.client; WAYS],
+            keyspaces: [KeyspaceId::DEFAULT; WAYS],
+            checks: [0; WAYS],
+            behind: [PeriodName::NONE; WAYS],
             marks: [0; WAYS],
-            uses: [0; WAYS],
-            askers: [0; ASKERS],
+            uses: Nibbles::ZEROS,
+            askers: Nibbles::ZEROS,
             asked: 0,
         }
     }
 
     fn find(&self, name: Name) -> Option<usize> {
         let is_it = |&at: &usize| {
-            let entry = &self.entries[at];
             self.hashes[at] == name.hash
                 && self.marks[at] & TAKEN != 0
-                && (entry.check, entry.keyspace) == (name.check, name.keyspace)
+                && (self.checks[at], self.keyspaces[at]) == (name.check, name.keyspace)
         };
         (0..WAYS).find(is_it)
     }
 
-    fn youngest(&self, at: usize) -> Youngest {
-        self.entries[at].youngest(self.marks[at])
+    fn name(&self, at: usize) -> Name {
+        let (keyspace, hash, check) = (self.keyspaces[at], self.hashes[at], self.checks[at]);
+        Name { keyspace, hash, check }
     }
 
-    fn change(&mut self, at: usize, name: Name, youngest: Youngest, horizon: Timestamp) {
-        self.entries[at].change(name, youngest, horizon);
+    fn version(&self, at: usize) -> Version {
+        Version::new(self.timestamps[at], self.clients[at])
+    }
+
+    fn is_loose(&self, at: usize) -> bool {
+        self.marks[at] & LOOSE != 0
+    }
+
+    fn set(&mut self, at: usize, youngest: Youngest, behind: PeriodName) {
+        self.timestamps[at] = youngest.version.timestamp;
+        self.clients[at] = youngest.version.client;
         self.marks[at] = youngest.marks();
+        self.behind[at] = behind;
     }
 
     fn asker(name: Name) -> usize {
@@ -209,58 +169,85 @@ impl Set {
 
     /// A key without a place is asked for.
     fn ask(&mut self, name: Name) {
-        let asker = &mut self.askers[Self::asker(name)];
-        *asker = (*asker + 1).min(MOST_USES);
+        self.askers.raise(Self::asker(name));
         self.asked += 1;
         if self.asked >= ASKED {
             self.asked = 0;
-            let counts = self.uses.iter_mut().chain(&mut self.askers);
-            counts.for_each(|count| *count /= 2);
+            self.uses.halve();
+            self.askers.halve();
         }
     }
 
     /// A place for a key that has none, and how often it is used; nothing while all others are used more.
     fn place(&self, name: Name) -> Option<(usize, u8)> {
         // Nothing else leads to a loose version.
-        let may_go = |&at: &usize| self.marks[at] & LOOSE == 0 || is_planted!(EvictsLoose);
+        let may_go = |&at: &usize| !self.is_loose(at) || is_planted!(EvictsLoose);
         let all = (0..WAYS).filter(may_go);
-        let least = all.min_by_key(|&at| (self.marks[at] & TAKEN, self.uses[at]))?;
-        let uses = self.askers[Self::asker(name)];
-        let is_free = self.marks[least] & TAKEN == 0 || self.uses[least] <= uses;
+        let least = all.min_by_key(|&at| (self.marks[at] & TAKEN, self.uses.get(at)))?;
+        let uses = self.askers.get(Self::asker(name));
+        let is_free = self.marks[least] & TAKEN == 0 || self.uses.get(least) <= uses;
         is_free.then_some((least, uses))
     }
 
     fn take(&mut self, (at, uses): (usize, u8), name: Name, youngest: Youngest) {
         self.hashes[at] = name.hash;
-        self.entries[at] = Entry::new(name, youngest);
-        self.uses[at] = uses;
-        self.marks[at] = youngest.marks();
+        self.keyspaces[at] = name.keyspace;
+        self.checks[at] = name.check;
+        self.uses.set(at, uses);
+        self.set(at, youngest, PeriodName::NONE);
+    }
+
+    /// What is noted in a period is none any more.
+    fn forget(&mut self, period: PeriodName) {
+        for behind in &mut self.behind {
+            if *behind == period {
+                *behind = PeriodName::NONE;
+            }
+        }
     }
 }
 
 /// The cache.
 pub(super) struct Translations {
     sets: Vec<Set>,
+    /// By set, those of its places.
+    pages: PackedPages,
     /// Places of a set whose versions may be loose.
     most_loose: usize,
+    periods: Periods,
     /// What lies in the log's tail is older.
     horizon: Timestamp,
     pub(super) hits: u64,
     pub(super) misses: u64,
 }
 
+/// A place of a set.
+#[derive(Clone, Copy)]
+struct Place {
+    set: usize,
+    at: usize,
+}
+
+impl Place {
+    const fn number(self) -> usize {
+        self.set * WAYS + self.at
+    }
+}
+
 impl Translations {
     /// Of about so many keys, but some. `loose`: versions may be loose.
-    pub(super) fn new(most: usize, loose: bool) -> Self {
+    pub(super) fn new(most: usize, loose: bool, geometry: Geometry) -> Self {
         let sets = most.div_ceil(WAYS).clamp(1, u32::MAX as usize);
+        let pages = PackedPages::none(sets * WAYS, geometry.most_pages());
         let sets = (0..sets).map(|_| Set::empty()).collect();
         let most_loose = if loose { MOST_LOOSE } else { 0 };
-        Self { sets, most_loose, horizon: Timestamp::ZERO, hits: 0, misses: 0 }
+        let (periods, horizon) = (Periods::new(geometry.max_blocks), Timestamp::ZERO);
+        Self { sets, pages, most_loose, periods, horizon, hits: 0, misses: 0 }
     }
 
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
-        (self.sets.capacity() * size_of::<Set>()) as u64
+        (self.sets.capacity() * size_of::<Set>() + self.pages.memory_bytes()) as u64
     }
 
     fn set_of(&self, name: Name) -> usize {
@@ -272,20 +259,40 @@ impl Translations {
         ((u128::from(hash.0) * self.sets.len() as u128) >> 64) as usize
     }
 
-    fn place_of(&self, name: Name) -> Option<(&Set, usize)> {
-        let set = &self.sets[self.set_of(name)];
-        set.find(name).map(|at| (set, at))
+    fn place_of(&self, name: Name) -> Option<Place> {
+        let set = self.set_of(name);
+        self.sets[set].find(name).map(|at| Place { set, at })
+    }
+
+    fn youngest(&self, place: Place) -> Youngest {
+        let Place { set, at } = place;
+        let (set, page) = (&self.sets[set], self.pages.get(place.number()));
+        let is = |mark: u8| set.marks[at] & mark != 0;
+        Youngest {
+            version: set.version(at),
+            page,
+            tombstone: is(TOMBSTONE),
+            may_expire: is(MAY_EXPIRE),
+            exact: is(EXACT),
+            loose: is(LOOSE),
+        }
     }
 
     /// What is known of a key, without using it.
     pub(super) fn peek(&self, name: Name) -> Option<Youngest> {
-        self.place_of(name).map(|(set, at)| set.youngest(at))
+        self.place_of(name).map(|place| self.youngest(place))
     }
 
-    /// What is known of a key, and the timestamp of an older version of it that was linked; zero when
-    /// none is noted.
-    pub(super) fn peek_behind(&self, name: Name) -> Option<(Youngest, Timestamp)> {
-        self.place_of(name).map(|(set, at)| (set.youngest(at), set.entries[at].behind))
+    /// What is known of a key, and between which moments an older version of it was written that was linked,
+    /// if one is noted.
+    pub(super) fn peek_behind(
+        &self,
+        name: Name,
+    ) -> Option<(Youngest, Option<(Timestamp, Timestamp)>)> {
+        self.place_of(name).map(|place| {
+            let behind = self.sets[place.set].behind[place.at];
+            (self.youngest(place), self.periods.bounds(behind))
+        })
     }
 
     /// Where a key's youngest version is, if that is loose.
@@ -295,14 +302,15 @@ impl Translations {
 
     /// Whether a version of a key that is known may become loose, or its successor.
     pub(super) fn may_be_loose(&self, name: Name) -> bool {
-        let Some((set, at)) = self.place_of(name) else { return false };
-        let loose = set.marks.iter().filter(|&&marks| marks & LOOSE != 0).count();
-        set.marks[at] & LOOSE != 0 || loose < self.most_loose
+        let Some(Place { set, at }) = self.place_of(name) else { return false };
+        let set = &self.sets[set];
+        let loose = (0..WAYS).filter(|&at| set.is_loose(at)).count();
+        set.is_loose(at) || loose < self.most_loose
     }
 
     /// Whether a key was asked for lately.
     pub(super) fn is_used(&self, name: Name) -> bool {
-        self.place_of(name).is_some_and(|(set, at)| set.uses[at] > 0)
+        self.place_of(name).is_some_and(|Place { set, at }| self.sets[set].uses.get(at) > 0)
     }
 
     /// The keys whose hashes are in a range, and whose youngest versions are loose.
@@ -311,22 +319,23 @@ impl Translations {
         hashes: core::ops::RangeInclusive<u64>,
     ) -> impl Iterator<Item = (Name, Youngest)> + '_ {
         let sets = self.set_at(KeyHash(*hashes.start()))..=self.set_at(KeyHash(*hashes.end()));
-        let places = self.sets[sets].iter().flat_map(|set| (0..WAYS).map(move |at| (set, at)));
-        places
-            .filter(move |&(set, at)| {
-                set.marks[at] & LOOSE != 0 && hashes.contains(&set.hashes[at].0)
-            })
-            .map(|(set, at)| {
-                let entry = &set.entries[at];
-                let (keyspace, hash, check) = (entry.keyspace, set.hashes[at], entry.check);
-                (Name { keyspace, hash, check }, set.youngest(at))
-            })
+        self.loose_places(sets)
+            .filter(move |&Place { set, at }| hashes.contains(&self.sets[set].hashes[at].0))
+            .map(|place| (self.sets[place.set].name(place.at), self.youngest(place)))
     }
 
     /// The pages of all loose versions that are their keys' youngest.
     pub(super) fn loose_pages(&self) -> impl Iterator<Item = u32> + '_ {
-        let places = self.sets.iter().flat_map(|set| set.marks.iter().zip(&set.entries));
-        places.filter(|(marks, _)| **marks & LOOSE != 0).map(|(_, entry)| entry.page)
+        let places = self.loose_places(0..=self.sets.len() - 1);
+        places.map(|place| self.pages.get(place.number()))
+    }
+
+    fn loose_places(
+        &self,
+        sets: core::ops::RangeInclusive<usize>,
+    ) -> impl Iterator<Item = Place> + '_ {
+        let places = sets.flat_map(|set| (0..WAYS).map(move |at| Place { set, at }));
+        places.filter(|&Place { set, at }| self.sets[set].is_loose(at))
     }
 
     /// Versions that the chain has may be younger than some to which the prior pointers of a loose one
@@ -342,18 +351,24 @@ impl Translations {
         self.horizon = horizon;
     }
 
+    /// A block of the log was begun.
+    pub(super) fn block_begun(&mut self) {
+        if let Some(lost) = self.periods.block_begun() {
+            self.sets.iter_mut().for_each(|set| set.forget(lost));
+        }
+    }
+
     /// What is known of a key.
     pub(super) fn get(&mut self, name: Name) -> Option<Youngest> {
-        let set = self.set_of(name);
-        let set = &mut self.sets[set];
-        let Some(at) = set.find(name) else {
+        let Some(place) = self.place_of(name) else {
             self.misses += 1;
-            set.ask(name);
+            let set = self.set_of(name);
+            self.sets[set].ask(name);
             return None;
         };
         self.hits += 1;
-        set.uses[at] = (set.uses[at] + 1).min(MOST_USES);
-        Some(set.youngest(at))
+        self.sets[place.set].uses.raise(place.at);
+        Some(self.youngest(place))
     }
 
     /// Notes the youngest version of a key, if that is known already or a place is found for it.
@@ -361,28 +376,47 @@ impl Translations {
         if self.update(name, youngest) {
             return;
         }
-        let set = self.set_of(name);
-        let set = &mut self.sets[set];
+        let number = self.set_of(name);
+        let set = &mut self.sets[number];
         if let Some(place) = set.place(name) {
+            self.periods.tell(youngest.version.timestamp);
             set.take(place, name, youngest);
+            self.pages.set(Place { set: number, at: place.0 }.number(), youngest.page);
         }
     }
 
     /// Changes what is known of a key, if anything is; whether something was.
     pub(super) fn update(&mut self, name: Name, youngest: Youngest) -> bool {
-        let set = self.set_of(name);
-        let set = &mut self.sets[set];
-        let Some(at) = set.find(name) else { return false };
+        let Some(place) = self.place_of(name) else { return false };
+        let known = self.youngest(place);
         debug_assert!(
-            set.marks[at] & LOOSE == 0
+            !known.loose
                 || youngest.loose
-                || set.entries[at].version() <= youngest.version
+                || known.version <= youngest.version
                 || youngest == Youngest::NONE,
-            "a loose version of {name:?} is lost: {:?}, {youngest:?}",
-            set.youngest(at)
+            "a loose version of {name:?} is lost: {known:?}, {youngest:?}"
         );
-        set.change(at, name, youngest, self.horizon);
+        self.periods.tell(youngest.version.timestamp);
+        let behind = self.behind(place, known.version, youngest.version);
+        self.sets[place.set].set(place.at, youngest, behind);
+        self.pages.set(place.number(), youngest.page);
         true
+    }
+
+    /// What is noted behind a version that is the youngest now, or lies elsewhere.
+    fn behind(&self, place: Place, old: Version, new: Version) -> PeriodName {
+        let noted = self.sets[place.set].behind[place.at];
+        match new.cmp(&old) {
+            Ordering::Equal => noted,
+            // What was behind may be gone as well.
+            Ordering::Less => PeriodName::NONE,
+            Ordering::Greater => {
+                let half = u64::midpoint(self.horizon.as_nanos(), new.timestamp.as_nanos());
+                let is_young = |(begin, _): (Timestamp, Timestamp)| begin.as_nanos() >= half;
+                let stays = self.periods.bounds(noted).is_some_and(is_young);
+                if stays { noted } else { self.periods.name(old.timestamp) }
+            }
+        }
     }
 
     /// Takes in a loose version that recovery has found; false when there is no place for it.
@@ -397,6 +431,8 @@ impl Translations {
 mod tests {
     use super::*;
 
+    const GEOMETRY: Geometry = Geometry { pages_per_block: 4096, blocks: 640, max_blocks: 640 };
+
     fn name(n: u64) -> Name {
         Name { keyspace: KeyspaceId::DEFAULT, hash: KeyHash(n << 40), check: n as u32 }
     }
@@ -408,7 +444,7 @@ mod tests {
 
     #[test]
     fn what_was_used_least_goes_first() {
-        let mut cache = Translations::new(WAYS, true);
+        let mut cache = Translations::new(WAYS, true, GEOMETRY);
         (0..16).for_each(|n| cache.insert(name(n), at(n + 1)));
         (0..16).filter(|&n| n != 5).for_each(|n| assert_eq!(cache.get(name(n)), Some(at(n + 1))));
         cache.insert(name(16), at(17));
@@ -427,7 +463,7 @@ mod tests {
 
     #[test]
     fn keys_that_come_once_leave_those_alone_that_come_again() {
-        let mut cache = Translations::new(WAYS, true);
+        let mut cache = Translations::new(WAYS, true, GEOMETRY);
         for n in 0..10_000u64 {
             (0..8).for_each(|hot| ask(&mut cache, hot));
             (0..8).for_each(|other| ask(&mut cache, 100 + n * 8 + other));
@@ -441,19 +477,48 @@ mod tests {
 
     #[test]
     fn an_older_version_is_noted_until_it_is_no_use() {
-        let mut cache = Translations::new(WAYS, true);
+        let mut cache = Translations::new(WAYS, true, GEOMETRY);
         cache.set_horizon(Timestamp::from_nanos(100));
-        let behind = |cache: &Translations| cache.peek_behind(name(1)).expect("it is there").1;
-        for (put, noted) in [(150, 0), (160, 150), (190, 150), (210, 190), (250, 190)] {
+        for (put, noted) in [(150, None), (160, Some(150)), (190, Some(150)), (210, Some(190))] {
+            // What is put begins a period, but for the first.
+            (0..11).for_each(|_| cache.block_begun());
             cache.insert(name(1), at(put));
-            assert_eq!(behind(&cache), Timestamp::from_nanos(noted), "{put}");
+            let behind = cache.peek_behind(name(1)).expect("it is there").1;
+            let (first, last) =
+                behind.map(|(first, last)| (first.as_nanos(), last.as_nanos())).unzip();
+            assert!(first <= noted && noted <= last, "{put}: {behind:?}");
         }
         cache.insert(name(1), Youngest::NONE);
-        assert_eq!(behind(&cache), Timestamp::ZERO);
+        assert_eq!(cache.peek_behind(name(1)).expect("it is there").1, None);
+    }
+
+    /// Whether what is noted behind a key is true after many periods in which others were put.
+    fn is_true_for_ever() -> bool {
+        let mut cache = Translations::new(WAYS, true, GEOMETRY);
+        cache.insert(name(1), at(10));
+        cache.insert(name(1), at(20));
+        (0..10_000).all(|n| {
+            cache.insert(name(2), at(30 + n));
+            cache.block_begun();
+            let behind = cache.peek_behind(name(1)).expect("it stays").1;
+            behind.is_none_or(|(first, last)| first.as_nanos() <= 10 && last.as_nanos() >= 10)
+        })
+    }
+
+    #[test]
+    fn what_is_noted_is_true_when_names_come_round() {
+        assert!(is_true_for_ever());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_old_name_that_is_taken_for_a_later_one_is_found() {
+        use timestone_types::planted::{Bug, with};
+        assert!(!with(Bug::KeepsOldNames, is_true_for_ever));
     }
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Set>() <= 51 * WAYS, "{}", size_of::<Set>());
+        assert_eq!(size_of::<Set>(), 32 * WAYS);
     }
 }

@@ -184,7 +184,7 @@ fn of_mftl() -> Served {
 fn of_skimpy(load: (u64, usize, u64), loose: bool) -> Served {
     let open = |device| {
         // So few that most of the log is not known to be dead before chains are long.
-        let known = if loose { 100 } else { 300 };
+        let known = if loose { 100 } else { 400 };
         let config = SkimpyConfig {
             keys: load.0,
             translated_thousandths: known,

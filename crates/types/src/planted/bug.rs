@@ -77,6 +77,8 @@ pub enum Bug {
     ForgetsLoose,
     /// What a bucket's last whole rewriting made void stays so when that has left the log's tail.
     KeepsOldMarks,
+    /// The name of a period in which an older version was written is given to a later period, and still noted.
+    KeepsOldNames,
     /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
     ScanSkips,
     /// A page of a range leaves out the key that it has no room for, and the next one begins behind
@@ -241,6 +243,8 @@ pub enum Bug {
     /// Behind a bad block in a file of a log, a loss that was accepted counts for all that is
     /// missing, whatever stands in the rest of the file.
     LossHidesDamage,
+    /// A log ends where the disk does not read what may be its next block.
+    EndsAtUnread,
     /// What is left of a fresh file of a log that could not be recorded stays where it is.
     KeepsBlankFile,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
