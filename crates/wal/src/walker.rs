@@ -252,7 +252,9 @@ impl Walker {
                     Some((at, proof)) if !is_planted!(LossHidesDamage) => {
                         ((at.file, at.offset), proof)
                     }
-                    _ if why.unread => ((place.file, place.offset), MAY_BE_THERE.to_owned()),
+                    _ if let Some(at) = self.unread_before(place, why, index) => {
+                        (at, MAY_BE_THERE.to_owned())
+                    }
                     _ => {
                         self.index = index;
                         self.offset = 0;
@@ -268,7 +270,7 @@ impl Walker {
             }
             None => match self.proof_of_loss(place, self.files.len(), self.expected)? {
                 Some(proof) => (self.blamed(place)?, proof),
-                None => match self.unread_end(place, why) {
+                None => match self.unread_before(place, why, place.index + 2) {
                     Some(at) => (at, MAY_BE_THERE.to_owned()),
                     None => return Ok(false),
                 },
@@ -278,14 +280,20 @@ impl Walker {
         Err(WalError::Corrupt { file, offset, detail })
     }
 
-    /// Where the next block may be, and the disk does not read: here, or where a later file begins.
-    fn unread_end(&self, place: BlockPlace, why: &NoBlock) -> Option<(FileName, u64)> {
+    /// Where the next block may be, and the disk does not read: here, or at the beginning of a file before
+    /// that of index `end`.
+    fn unread_before(
+        &self,
+        place: BlockPlace,
+        why: &NoBlock,
+        end: usize,
+    ) -> Option<(FileName, u64)> {
         if is_planted!(EndsAtUnread) {
             return None;
         }
-        let later = self.files.iter().skip(place.index + 1).find(|file| file.unread);
+        let mut later = self.files.iter().take(end).skip(place.index + 1);
         let here = why.unread.then_some((place.file, place.offset));
-        here.or(later.map(|file| (file.info.name, 0)))
+        here.or_else(|| later.find(|file| file.unread).map(|file| (file.info.name, 0)))
     }
 
     /// Looks for a block that was sent after one before it in the same file was durable: that one
@@ -347,8 +355,10 @@ impl Walker {
     /// without a first one, or begins with what is neither blank nor a block of an earlier use;
     /// else here.
     fn blamed(&mut self, place: BlockPlace) -> Result<(FileName, u64), WalError> {
-        if let Some(&WalkFile { info, first: None, .. }) = self.files.get(place.index + 1)
-            && (self.begins_damaged(info)? || self.find_header(info, 0, |_, _| true)?.is_some())
+        if let Some(&WalkFile { info, first: None, unread }) = self.files.get(place.index + 1)
+            && (unread
+                || self.begins_damaged(info)?
+                || self.find_header(info, 0, |_, _| true)?.is_some())
         {
             return Ok((info.name, 0));
         }

@@ -397,6 +397,40 @@ fn a_sector_that_is_not_read_before_a_lost_file_is_damage() {
     assert_eq!(read_all(&disk, &config).unwrap().0.len(), left);
 }
 
+/// A file that holds one block, which was acknowledged, stands before one that was lost, as somebody accepted.
+#[test]
+fn a_file_that_begins_with_such_a_sector_is_not_passed_over_for_an_accepted_loss() {
+    let (disk, mut all) = written(&tiny(), 10, 5000);
+    // Each start makes a file of its own.
+    let [one, gone, last] = [11, 12, 13].map(|batch| {
+        let mut log = open(&disk, &tiny(), 1000 * batch);
+        append(&mut log, 1, batch, &batch_of(1, batch, 10)).unwrap();
+        settle(&mut log, 1000 * batch);
+        all.push(((1, batch), batch_of(1, batch, 10)));
+        let report = check_device(disk.device(), &[]).unwrap();
+        report.files.iter().rfind(|file| file.blocks > 0).unwrap().file.name
+    });
+    assert!(one < gone && gone < last);
+    disk.delete(gone);
+    let config = LogConfig { lost: vec![gone], ..tiny() };
+    let left = read_all(&disk, &config).unwrap().0.len();
+    assert_eq!(left, all.len() - 1);
+    disk.set_unread(one, [0]);
+    let error = read_all(&disk, &config).unwrap_err();
+    assert!(matches!(&error, WalError::Corrupt { file, offset: 0, .. } if *file == one), "{error}");
+}
+
+/// What stands behind a file without a block is no block's place.
+#[test]
+fn a_sector_of_a_spare_behind_another_one_stops_nothing() {
+    let (disk, all) = written(&tiny(), 10, 5000);
+    let &[.., used] = &disk.files()[..] else { panic!("there are files") };
+    let [spare, last] = [1, 2].map(|n| FileName::new(at(used.created().as_nanos() + n)));
+    [spare, last].into_iter().for_each(|name| disk.set_content(name, vec![0; 65_536]));
+    disk.set_unread(last, [0]);
+    assert_eq!(read_all(&disk, &tiny()).unwrap().0, all);
+}
+
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_log_that_ends_where_the_disk_does_not_read_is_found() {
