@@ -332,7 +332,7 @@ impl Buckets {
         }
     }
 
-    /// Everything of a bucket's group lies at or below `at`.
+    /// Something of a bucket's group lies at `at`, and nothing of it above that and what is known already.
     pub(super) fn raise_youngest(&mut self, bucket: u32, at: Timestamp) {
         let group = &mut self.groups[bucket as usize >> GROUP_BITS];
         group.youngest = group.youngest.max(at);

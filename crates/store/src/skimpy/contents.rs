@@ -326,7 +326,7 @@ impl FrugalContents {
             self.log.push_back(block);
             let bytes = self.kit.volume.page_in_group(page).expect("it was just begun");
             self.buckets.begun(block, layout::sequence(bytes));
-            self.translations.block_begun();
+            self.translations.block_begun(self.kit.volume.blocks.count());
         }
         Some(page)
     }

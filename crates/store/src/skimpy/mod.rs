@@ -7,9 +7,8 @@
 //!   checkpoint, recover: bucket heads                             put: staging of large values
 //! ```
 //!
-//! In memory are some four bytes a bucket and a bounded cache of translations; each record on flash
-//! points to the next one of its bucket and to the next older version of its key
-//! (docs/design/skimpy.md).
+//! In memory are some four bytes a bucket, less on small devices, and a bounded cache of translations; each record on
+//! flash points to the next one of its bucket and to the next older version of its key (docs/design/skimpy.md).
 //!
 //! Invariants: (1) every record that a reader may want is in its bucket's chain, behind one of
 //! the older beginnings that recovery found, or of a run of loose versions (K27); (2) a block is erased only when no chain leads there, what

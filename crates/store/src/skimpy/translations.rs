@@ -197,10 +197,10 @@ impl Set {
         self.set(at, youngest, PeriodName::NONE);
     }
 
-    /// What is noted in a period is none any more.
-    fn forget(&mut self, period: PeriodName) {
+    /// Forgets what is noted in periods whose names mean nothing any more.
+    fn forget_old(&mut self, periods: &Periods) {
         for behind in &mut self.behind {
-            if *behind == period {
+            if periods.bounds(*behind).is_none() {
                 *behind = PeriodName::NONE;
             }
         }
@@ -215,6 +215,8 @@ pub(super) struct Translations {
     /// Places of a set whose versions may be loose.
     most_loose: usize,
     periods: Periods,
+    /// The set that looks next whether names of periods that it has mean nothing any more.
+    looked_through: usize,
     /// What lies in the log's tail is older.
     horizon: Timestamp,
     pub(super) hits: u64,
@@ -241,8 +243,16 @@ impl Translations {
         let pages = PackedPages::none(sets * WAYS, geometry.most_pages());
         let sets = (0..sets).map(|_| Set::empty()).collect();
         let most_loose = if loose { MOST_LOOSE } else { 0 };
-        let (periods, horizon) = (Periods::new(geometry.max_blocks), Timestamp::ZERO);
-        Self { sets, pages, most_loose, periods, horizon, hits: 0, misses: 0 }
+        Self {
+            sets,
+            pages,
+            most_loose,
+            periods: Periods::default(),
+            looked_through: 0,
+            horizon: Timestamp::ZERO,
+            hits: 0,
+            misses: 0,
+        }
     }
 
     /// Bytes of memory.
@@ -351,10 +361,14 @@ impl Translations {
         self.horizon = horizon;
     }
 
-    /// A block of the log was begun.
-    pub(super) fn block_begun(&mut self) {
-        if let Some(lost) = self.periods.block_begun() {
-            self.sets.iter_mut().for_each(|set| set.forget(lost));
+    /// A block of the log was begun, on a device that has so many by now.
+    pub(super) fn block_begun(&mut self, blocks: u32) {
+        let sets = self.sets.len();
+        for _ in 0..self.periods.block_begun(blocks, sets) {
+            if !is_planted!(KeepsOldNames) {
+                self.sets[self.looked_through].forget_old(&self.periods);
+            }
+            self.looked_through = (self.looked_through + 1) % sets;
         }
     }
 
@@ -376,12 +390,11 @@ impl Translations {
         if self.update(name, youngest) {
             return;
         }
-        let number = self.set_of(name);
-        let set = &mut self.sets[number];
-        if let Some(place) = set.place(name) {
+        let set = self.set_of(name);
+        if let Some((at, uses)) = self.sets[set].place(name) {
             self.periods.tell(youngest.version.timestamp);
-            set.take(place, name, youngest);
-            self.pages.set(Place { set: number, at: place.0 }.number(), youngest.page);
+            self.sets[set].take((at, uses), name, youngest);
+            self.pages.set(Place { set, at }.number(), youngest.page);
         }
     }
 
@@ -397,14 +410,14 @@ impl Translations {
             "a loose version of {name:?} is lost: {known:?}, {youngest:?}"
         );
         self.periods.tell(youngest.version.timestamp);
-        let behind = self.behind(place, known.version, youngest.version);
+        let behind = self.noted_behind(place, known.version, youngest.version);
         self.sets[place.set].set(place.at, youngest, behind);
         self.pages.set(place.number(), youngest.page);
         true
     }
 
     /// What is noted behind a version that is the youngest now, or lies elsewhere.
-    fn behind(&self, place: Place, old: Version, new: Version) -> PeriodName {
+    fn noted_behind(&self, place: Place, old: Version, new: Version) -> PeriodName {
         let noted = self.sets[place.set].behind[place.at];
         match new.cmp(&old) {
             Ordering::Equal => noted,
@@ -481,7 +494,7 @@ mod tests {
         cache.set_horizon(Timestamp::from_nanos(100));
         for (put, noted) in [(150, None), (160, Some(150)), (190, Some(150)), (210, Some(190))] {
             // What is put begins a period, but for the first.
-            (0..11).for_each(|_| cache.block_begun());
+            (0..11).for_each(|_| cache.block_begun(GEOMETRY.blocks));
             cache.insert(name(1), at(put));
             let behind = cache.peek_behind(name(1)).expect("it is there").1;
             let (first, last) =
@@ -499,7 +512,7 @@ mod tests {
         cache.insert(name(1), at(20));
         (0..10_000).all(|n| {
             cache.insert(name(2), at(30 + n));
-            cache.block_begun();
+            cache.block_begun(GEOMETRY.blocks);
             let behind = cache.peek_behind(name(1)).expect("it stays").1;
             behind.is_none_or(|(first, last)| first.as_nanos() <= 10 && last.as_nanos() >= 10)
         })
