@@ -15,7 +15,7 @@ use timestone_clock::server_time::ClockFigures;
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{
     ClockOffset, Condition, EngineStats, KeyName, Mutation, RequestOptions, SessionError,
-    SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
+    SessionId, Step, Ticket, TxnHandle, TxnOptions, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::CallAt;
@@ -377,6 +377,10 @@ impl LocalDb {
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
         let mut options = options.for_engine(self.now(), self.deadline);
         options.external_wait |= self.external_wait() == Some(true);
+        self.begin_with(options)
+    }
+
+    fn begin_with(&self, options: TxnOptions) -> Result<LocalTransaction> {
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
@@ -451,16 +455,20 @@ impl LocalDb {
 }
 
 /// Asks a shard something that concerns no single key: `encode` appends one frame with the request
-/// number that it is given.
+/// number that it is given. `within`: at the snapshot of a transaction, and until its deadline.
 pub(crate) fn ask_shard(
     core: &Rc<Core>,
+    within: Option<TxnHandle>,
     shard: ShardId,
     encode: impl FnOnce(u64, &mut Vec<u8>),
 ) -> Operation<Vec<u8>> {
     let ticket = Cell::new(None);
     let start = |op| {
-        let mut engine = core.engine.borrow_mut();
-        let step = engine.ask(core.now(), shard, RequestOptions::default(), op, encode)?;
+        let (mut engine, now) = (core.engine.borrow_mut(), core.now());
+        let step = match within {
+            Some(txn) => engine.ask_within(now, txn, shard, op, encode)?,
+            None => engine.ask(now, shard, RequestOptions::default(), op, encode)?,
+        };
         keep(step, &ticket);
         Ok(None)
     };
@@ -514,6 +522,19 @@ impl LocalTransaction {
     /// The transaction is over.
     pub fn begin_timestamp(&self) -> Result<Timestamp> {
         Ok(self.core.engine.borrow().begin_timestamp(self.handle)?)
+    }
+
+    /// A read-only transaction at the same snapshot, and until the same deadline.
+    pub(crate) fn reader(&self) -> Result<Self> {
+        let (snapshot_at, deadline) = {
+            let engine = self.core.engine.borrow();
+            (engine.begin_timestamp(self.handle)?, engine.deadline(self.handle)?)
+        };
+        let snapshot_at = Some(snapshot_at);
+        let mut options = TxnOptions { snapshot_at, deadline, ..TxnOptions::default() };
+        let db = self.db();
+        options.external_wait = db.external_wait() == Some(true);
+        db.begin_with(options)
     }
 
     /// The session's handle.

@@ -314,7 +314,8 @@ impl LocalTransaction {
         let wanted = if shows_little { usize::MAX } else { progress.left };
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let limit = progress.page_keys.min(wanted);
-        Ok(ask_shard(self.core(), shard, |request, out| {
+        let within = Some(self.handle());
+        Ok(ask_shard(self.core(), within, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (has_end, to) = (to.is_some(), to.unwrap_or_default());
             let range = Range { keyspace, at, client, limit, has_end, from, to };

@@ -210,7 +210,7 @@ impl LocalDb {
         let asked: Vec<_> = (0..shards)
             .map(|place| {
                 let (shard, envelope) = envelope_for(self.core(), place)?;
-                Ok(ask_shard(self.core(), shard, |request, out| {
+                Ok(ask_shard(self.core(), None, shard, |request, out| {
                     let envelope = Envelope { request: RequestId::new(request), ..envelope };
                     Newest { keyspace }.encode(&envelope, out);
                 }))
@@ -247,7 +247,9 @@ impl LocalScan {
 }
 
 impl Transaction {
-    /// Reads keys of the transaction's keyspace in their order, at its snapshot, with what it writes itself.
+    /// Reads keys of the transaction's keyspace in their order, at its snapshot, with what it has written itself.
+    /// Keys come in batches: what it writes behind the key that was handed out last may be missing from the batch
+    /// that is at hand, and is seen from the next one on. Whoever changes keys further on collects them first.
     /// What was read is validated at commit: no transaction that others commit adds a key to it, takes one
     /// away or changes one, as far as it was read. For keyspaces that were created with `--index ordered`.
     ///
@@ -362,7 +364,7 @@ impl LocalTransaction {
         keyspace: KeyspaceId,
         keys: &[&[u8]],
     ) -> Result<Vec<Option<Value>>> {
-        let reader = self.db().snapshot(self.begin_timestamp()?)?;
+        let reader = self.reader()?;
         // All reads are under way before the first is waited for.
         let reads: Vec<_> = keys.iter().map(|key| reader.get_in(keyspace, key)).collect();
         let mut values = Vec::with_capacity(keys.len());
@@ -385,7 +387,8 @@ impl LocalTransaction {
             let engine = self.core().engine.borrow();
             (engine.client(), engine.shards().routes().shards().len())
         };
-        let answer = ask_shard(self.core(), shard, |request, out| {
+        let within = Some(self.handle());
+        let answer = ask_shard(self.core(), within, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (cursor, limit) = (place.cursor, SCAN_PAGE_KEYS);
             timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }

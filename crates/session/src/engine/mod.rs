@@ -58,7 +58,7 @@ use self::results::{Finished, ResultAt};
 use self::singles::Singles;
 use self::slab::SlabKey;
 use crate::handle::TicketKind;
-use crate::managers::{Manager, Timestamps};
+use crate::managers::{Manager, Owner, Timestamps};
 use crate::{
     Condition, Done, EngineConfig, KeyName, Mutation, OpId, OpResult, OwnWrite, RequestOptions,
     Routes, SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView, limits,
@@ -180,6 +180,14 @@ impl<M: Manager> Engine<M> {
     /// [`SessionError::NoTransaction`].
     pub fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError> {
         self.manager.begin_timestamp(txn)
+    }
+
+    /// When the requests of an open transaction are given up; `None`: after the configured time each.
+    ///
+    /// # Errors
+    /// A finished transaction.
+    pub fn deadline(&self, txn: TxnHandle) -> Result<Option<Timestamp>, SessionError> {
+        self.manager.owner(txn).map(|owner| owner.deadline)
     }
 
     /// Reads a key: the transaction's own write, else its own earlier read ([`Step::Value`]), else
@@ -386,7 +394,28 @@ impl<M: Manager> Engine<M> {
         self.context.timing.advance(now);
         self.context.assert_sound();
         let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
-        self.singles.ask(&mut self.context, shard, options, op, encode)
+        self.singles.ask(&mut self.context, (shard, None), options, op, encode)
+    }
+
+    /// As [`Self::ask`], at the snapshot of an open transaction and until its deadline. Where the snapshot is too
+    /// old, its session begins above the watermark from then on, as after a read.
+    ///
+    /// # Errors
+    /// As [`Self::ask`]; a finished transaction.
+    pub fn ask_within(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        shard: ShardId,
+        op: OpId,
+        encode: impl FnOnce(u64, &mut Vec<u8>),
+    ) -> Result<Step<'_>, SessionError> {
+        self.context.timing.advance(now);
+        self.context.assert_sound();
+        let Owner { session, deadline } = self.manager.owner(txn)?;
+        let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
+        let options = RequestOptions { deadline, ..RequestOptions::default() };
+        self.singles.ask(&mut self.context, (shard, session), options, op, encode)
     }
 }
 

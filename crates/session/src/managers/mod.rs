@@ -30,6 +30,15 @@ pub(crate) mod timestamps;
 
 pub(crate) use timestamps::Timestamps;
 
+/// Who a transaction is of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    /// `None`: closed meanwhile.
+    pub(crate) session: Option<SlabKey>,
+    /// When its requests are given up; `None`: after the configured time each.
+    pub(crate) deadline: Option<Timestamp>,
+}
+
 /// Transactions of one kind. A slot that it takes stays taken until its last result was handed out
 /// and no participant is owed anything.
 pub(crate) trait Manager: fmt::Debug {
@@ -46,6 +55,9 @@ pub(crate) trait Manager: fmt::Debug {
 
     /// The snapshot that an open transaction reads from.
     fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError>;
+
+    /// The session of an open transaction, and how long its requests are tried.
+    fn owner(&self, txn: TxnHandle) -> Result<Owner, SessionError>;
 
     /// Reads a key: from what the transaction knows, or from its shard.
     fn get(

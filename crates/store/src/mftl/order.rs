@@ -148,8 +148,9 @@ impl Order {
         }
     }
 
-    /// The key of a version, whose head is in this page, could not be read.
+    /// The key of a version, whose head is in this page, could not be read. It may be any that is here.
     pub(super) fn lose(&mut self, id: KeyId, version: Version, page: PageId) {
+        self.are_older_than(version.timestamp);
         if self.unread.contains(&id) {
             let lost = self.lost.entry(id).or_insert((version, page));
             *lost = (version, page).max(*lost);
@@ -271,10 +272,11 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use timestone_types::{ClientId, KeyspaceId, Version};
+    use timestone_types::{ClientId, KeyRange, KeyspaceId, Version};
 
     use super::super::index::{Location, Spot};
     use super::*;
+    use crate::api::RangeCheck;
 
     const SEED: HashSeed = HashSeed(3);
     const SPACE: KeyspaceId = KeyspaceId::numbered(1, false).ordered();
@@ -297,6 +299,22 @@ mod tests {
         assert!(!order.is_shared(id));
         order.note(id, b"other, with the same hashes", Timestamp::ZERO, true);
         assert!(order.is_shared(id) && order.shared() == [id]);
+    }
+
+    /// *Otherwise* a range that was read before it is taken for unchanged.
+    #[test]
+    fn a_key_is_as_young_as_a_version_of_it_whose_key_could_not_be_read() {
+        let (mut order, at) = (Order::new(), Timestamp::from_nanos);
+        let id = id_of(SEED, SPACE, b"one");
+        order.note(id, b"one", at(5), false);
+        let range = KeyRange { keyspace: SPACE, from: b"a", to: None };
+        let rewritten = Version::new(at(50), ClientId::ZERO);
+        let newer = |order: &Order| order.keys().first_above(range, at(10), 9, |_| Some(rewritten));
+        assert!(matches!(newer(&order), RangeCheck::None));
+        order.expect(id, true);
+        order.lose(id, rewritten, PageId(7));
+        order.end_reading();
+        assert!(matches!(newer(&order), RangeCheck::Above { .. }));
     }
 
     #[test]

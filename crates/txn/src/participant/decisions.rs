@@ -367,6 +367,7 @@ impl<V: Validation> Lifecycle<V> {
         let phase = Phase::Prepared { durable: false };
         let slot = self.txns.table.insert(txn, begin, commit, phase);
         self.adopt(slot, single, prepare.participants, prepare.writes);
+        self.validation.came_late(prepare.writes);
         let found = timestone_types::PreviousFound::Unasked;
         let intent = LogIntent::Prepare { txn, begin, commit, single, found };
         self.log.append(intent, PendingRecord::Nothing, out);

@@ -117,6 +117,10 @@ pub trait Validation: core::fmt::Debug {
     /// committed elsewhere.
     fn restore(&mut self, holder: Holder, writes: &[WriteItem]);
 
+    /// Writes are committed whose promise is not known here any more: what was read by now at higher timestamps
+    /// may lack them.
+    fn came_late(&mut self, writes: &[WriteItem]);
+
     /// A holder is committed and its writes can be read, at this version; or it was taken back.
     /// Everything that it held is free afterwards. `writes` are those that it was given.
     fn decided(&mut self, holder: Holder, writes: &[Written], committed: Option<Version>);

@@ -139,6 +139,7 @@ pub const ALL_BUGS: &[Bug] = &[
     Bug::UnraisedRange,
     Bug::PreparedInRange,
     Bug::NewerInRange,
+    Bug::LateInRange,
     Bug::UnnotedPut,
     Bug::PlacesAtWill,
     Bug::DirectUnderPromise,

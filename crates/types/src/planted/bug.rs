@@ -31,6 +31,8 @@ pub enum Bug {
     PreparedInRange,
     /// Validation does not look for versions in a range that lie above begin.
     NewerInRange,
+    /// A write set that comes after its promise was lost is no conflict for ranges that were read without it.
+    LateInRange,
     /// What was promised before a restart, or at another primary, is looked for in no range.
     UnorderedPromises,
     /// A commit is applied at the first promised timestamp instead of the decided one.

@@ -143,12 +143,13 @@ impl Singles {
     pub(super) fn ask(
         &mut self,
         context: &mut Context,
-        shard: ShardIndex,
+        (shard, session): (ShardIndex, Option<SlabKey>),
         options: RequestOptions,
         op: OpId,
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'static>, SessionError> {
         let slot = self.open(context, Want::Ask, context.reach(shard)?, options, op)?;
+        self.0.at_mut(slot.index).session = session;
         let request = super::number::Number::new(Asker::Single, slot, 0).pack();
         encode(request, self.0.at_mut(slot.index).bytes.frame_mut());
         self.send(context, slot.index);

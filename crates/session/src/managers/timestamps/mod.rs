@@ -38,7 +38,7 @@ use timestone_wire::RangeEntry;
 use self::keys::{KeySet, PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
 use self::table::Txns;
-use super::Manager;
+use super::{Manager, Owner};
 use crate::cache::{Cache, NoCache};
 use crate::engine::context::{Again, Context};
 use crate::engine::number::{Asker, Number};
@@ -115,6 +115,12 @@ impl<C: Cache> Manager for Timestamps<C> {
     fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError> {
         let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
         txn.map(|txn| txn.begin).ok_or(SessionError::NoTransaction)
+    }
+
+    fn owner(&self, txn: TxnHandle) -> Result<Owner, SessionError> {
+        let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
+        let owner = |txn: &Txn| Owner { session: txn.session, deadline: txn.options.deadline };
+        txn.map(owner).ok_or(SessionError::NoTransaction)
     }
 
     fn get(

@@ -1,9 +1,9 @@
-//! What concerns whole keyspaces: fences (everything below is absent) and scans (nothing commits at
-//! or below).
+//! What concerns whole keyspaces: fences (everything below is absent), scans (nothing commits at
+//! or below), and writes that came late (ranges that were read by then may lack them).
 //!
-//! Both are rare, so these are short lists which the fast paths only ask for emptiness. A committed
-//! fence is remembered for good, one per keyspace; a scan is forgotten once the low-water
-//! timestamp has passed it.
+//! All are rare, so these are short lists which the fast paths only ask for emptiness. A committed
+//! fence and the last late write are remembered for good, one per keyspace; a scan is forgotten once the
+//! low-water timestamp has passed it.
 
 use timestone_types::{KeyspaceId, Timestamp, Version};
 
@@ -15,6 +15,8 @@ pub(super) struct Keyspaces {
     prepared: Vec<(KeyspaceId, Holder)>,
     fenced: Vec<(KeyspaceId, Version)>,
     scanned: Vec<(KeyspaceId, Timestamp)>,
+    /// Above everything that had been read when the last late write came.
+    late: Vec<(KeyspaceId, Timestamp)>,
 }
 
 impl Keyspaces {
@@ -80,6 +82,20 @@ impl Keyspaces {
             None => self.scanned.push((keyspace, at)),
         }
         debug_assert!(self.scanned_at(keyspace) >= at, "what was scanned stays scanned");
+    }
+
+    /// A write came late: above whatever was read by now.
+    pub(super) fn note_late(&mut self, keyspace: KeyspaceId, at: Timestamp) {
+        match self.late.iter_mut().find(|one| one.0 == keyspace) {
+            Some(one) => one.1 = one.1.max(at),
+            None => self.late.push((keyspace, at)),
+        }
+        debug_assert!(self.late(keyspace) >= at, "who has read before is told for good");
+    }
+
+    /// Whoever began below this may have read a range of the keyspace without a write that it should have seen.
+    pub(super) fn late(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.late.iter().find(|one| one.0 == keyspace).map_or(Timestamp::ZERO, |one| one.1)
     }
 
     pub(super) fn drop_scans(&mut self, low_water: Timestamp) {

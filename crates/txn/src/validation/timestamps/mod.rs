@@ -149,6 +149,11 @@ impl Validation for Timestamps {
         }
     }
 
+    fn came_late(&mut self, writes: &[WriteItem]) {
+        let above = self.recent.high_water().next();
+        writes.iter().for_each(|item| self.keyspaces.note_late(item.keyspace, above));
+    }
+
     fn decided(&mut self, holder: Holder, writes: &[Written], committed: Option<Version>) {
         assert!(!holder.is_none(), "what is freed was held by somebody");
         for one in writes {

@@ -132,7 +132,7 @@ impl Timestamps {
 
     /// Rule 1 for a range. What was read of it is what was there at begin, and no write commits at or below
     /// begin in it since then: its access record saw to that. So it is unchanged if nothing in it is newer, and
-    /// nobody holds a key of it.
+    /// nobody holds a key of it. A write whose promise was lost commits below all the same, when it comes late.
     fn check_range(
         &self,
         prepare: &Prepare<'_>,
@@ -142,9 +142,13 @@ impl Timestamps {
     ) -> Result<(), AbortReason> {
         let fence = self.keyspaces.fence(item.keyspace).timestamp;
         let newer = item.newer.unwrap_or(Timestamp::ZERO).max(fence);
+        let late = self.keyspaces.late(item.keyspace);
         let reason = |kind, other, at| AbortReason { kind, item: None, other, at };
         if newer > prepare.begin && !is_planted!(NewerInRange) {
             return Err(reason(AbortKind::ReadConflict, None, newer));
+        }
+        if late > prepare.begin && !is_planted!(LateInRange) {
+            return Err(reason(AbortKind::ReadConflict, None, late));
         }
         if item.expires_at.has_passed(case.expires_by) {
             return Err(reason(AbortKind::Expired, None, item.expires_at.timestamp()));
