@@ -32,6 +32,9 @@ pub(super) struct Space {
     /// to.
     swept: Version,
     sweep_from: Option<u64>,
+    /// The fence of the sweep that is going on. A younger one that the watermark passes meanwhile gets a sweep of
+    /// its own: this one has passed segments already.
+    sweeping: Version,
     /// Some version may expire. The table is looked through for those that have, in rotation.
     pub(super) expires: bool,
     expire_from: Option<u64>,
@@ -51,6 +54,7 @@ impl Space {
             lost,
             swept: lost,
             sweep_from: None,
+            sweeping: lost,
             expires: false,
             expire_from: None,
             met_expiry: false,
@@ -175,9 +179,13 @@ impl Space {
         let kept = self.fences.partition_point(|&fence| fence < by.fence);
         self.fences.drain(..kept);
         assert!(self.latest_fence() >= by.fence, "the fence that is swept for is kept");
-        self.sweep_from = self.trim_segment(self.sweep_from.unwrap_or(0), by);
+        let from = self.sweep_from.unwrap_or_else(|| {
+            self.sweeping = by.fence;
+            0
+        });
+        self.sweep_from = self.trim_segment(from, by);
         if self.sweep_from.is_none() {
-            self.swept = by.fence;
+            self.swept = self.sweeping;
         }
         true
     }

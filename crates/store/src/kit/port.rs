@@ -33,7 +33,7 @@ pub(crate) enum Purpose {
     Program = 1,
     /// Number: the page.
     PageRead = 2,
-    /// Number: the victim's block and the first page's index.
+    /// Number: the first page.
     VictimRead = 3,
     /// Number: the block.
     Erase = 4,

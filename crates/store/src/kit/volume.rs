@@ -204,6 +204,19 @@ impl Volume {
         self.read_pinned(purpose, number, page, pages);
     }
 
+    /// Reads pages of a block that is emptied, from the one with an index on. [`Self::first_read`] tells which by
+    /// the number that comes with the completion: zones have more pages than 16 bits count.
+    pub(crate) fn read_victim(&mut self, block: BlockId, first: u32, pages: u32) {
+        let page = self.geometry().page(block, first);
+        self.read(Purpose::VictimRead, u64::from(page.0), page, pages);
+    }
+
+    /// What [`Self::read_victim`] was given.
+    pub(crate) fn first_read(&self, number: u64) -> (BlockId, u32) {
+        let page = PageId(number as u32);
+        (self.blocks.of(page), self.geometry().index_of(page))
+    }
+
     /// As [`Self::read`], for a block that is pinned already.
     pub(crate) fn read_pinned(&mut self, purpose: Purpose, number: u64, page: PageId, pages: u32) {
         assert!(pages > 0 && self.blocks.get(self.blocks.of(page)).readers > 0, "pinned before");

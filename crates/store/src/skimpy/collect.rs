@@ -195,8 +195,7 @@ impl TailCollector {
         bytes: &AlignedBuffer,
         core: &mut FrugalContents,
     ) {
-        let block = BlockId((number >> 32) as u32);
-        let first = number as u32;
+        let (block, first) = core.kit.volume.first_read(number);
         core.kit.volume.blocks.unpin(block);
         if self.parts.pages_read(block, first, readable, bytes, core)
             || self.ahead.pages_read(block, first, readable, bytes, core)

@@ -225,12 +225,12 @@ pub(super) struct Translations {
 
 /// A place of a set.
 #[derive(Clone, Copy)]
-struct Place {
+struct SetPlace {
     set: usize,
     at: usize,
 }
 
-impl Place {
+impl SetPlace {
     const fn number(self) -> usize {
         self.set * WAYS + self.at
     }
@@ -269,13 +269,13 @@ impl Translations {
         ((u128::from(hash.0) * self.sets.len() as u128) >> 64) as usize
     }
 
-    fn place_of(&self, name: Name) -> Option<Place> {
+    fn place_of(&self, name: Name) -> Option<SetPlace> {
         let set = self.set_of(name);
-        self.sets[set].find(name).map(|at| Place { set, at })
+        self.sets[set].find(name).map(|at| SetPlace { set, at })
     }
 
-    fn youngest(&self, place: Place) -> Youngest {
-        let Place { set, at } = place;
+    fn youngest(&self, place: SetPlace) -> Youngest {
+        let SetPlace { set, at } = place;
         let (set, page) = (&self.sets[set], self.pages.get(place.number()));
         let is = |mark: u8| set.marks[at] & mark != 0;
         Youngest {
@@ -312,7 +312,7 @@ impl Translations {
 
     /// Whether a version of a key that is known may become loose, or its successor.
     pub(super) fn may_be_loose(&self, name: Name) -> bool {
-        let Some(Place { set, at }) = self.place_of(name) else { return false };
+        let Some(SetPlace { set, at }) = self.place_of(name) else { return false };
         let set = &self.sets[set];
         let loose = (0..WAYS).filter(|&at| set.is_loose(at)).count();
         set.is_loose(at) || loose < self.most_loose
@@ -320,7 +320,7 @@ impl Translations {
 
     /// Whether a key was asked for lately.
     pub(super) fn is_used(&self, name: Name) -> bool {
-        self.place_of(name).is_some_and(|Place { set, at }| self.sets[set].uses.get(at) > 0)
+        self.place_of(name).is_some_and(|SetPlace { set, at }| self.sets[set].uses.get(at) > 0)
     }
 
     /// The keys whose hashes are in a range, and whose youngest versions are loose.
@@ -330,7 +330,7 @@ impl Translations {
     ) -> impl Iterator<Item = (Name, Youngest)> + '_ {
         let sets = self.set_at(KeyHash(*hashes.start()))..=self.set_at(KeyHash(*hashes.end()));
         self.loose_places(sets)
-            .filter(move |&Place { set, at }| hashes.contains(&self.sets[set].hashes[at].0))
+            .filter(move |&SetPlace { set, at }| hashes.contains(&self.sets[set].hashes[at].0))
             .map(|place| (self.sets[place.set].name(place.at), self.youngest(place)))
     }
 
@@ -343,9 +343,9 @@ impl Translations {
     fn loose_places(
         &self,
         sets: core::ops::RangeInclusive<usize>,
-    ) -> impl Iterator<Item = Place> + '_ {
-        let places = sets.flat_map(|set| (0..WAYS).map(move |at| Place { set, at }));
-        places.filter(|&Place { set, at }| self.sets[set].is_loose(at))
+    ) -> impl Iterator<Item = SetPlace> + '_ {
+        let places = sets.flat_map(|set| (0..WAYS).map(move |at| SetPlace { set, at }));
+        places.filter(|&SetPlace { set, at }| self.sets[set].is_loose(at))
     }
 
     /// Versions that the chain has may be younger than some to which the prior pointers of a loose one
@@ -394,7 +394,7 @@ impl Translations {
         if let Some((at, uses)) = self.sets[set].place(name) {
             self.periods.tell(youngest.version.timestamp);
             self.sets[set].take((at, uses), name, youngest);
-            self.pages.set(Place { set, at }.number(), youngest.page);
+            self.pages.set(SetPlace { set, at }.number(), youngest.page);
         }
     }
 
@@ -417,7 +417,7 @@ impl Translations {
     }
 
     /// What is noted behind a version that is the youngest now, or lies elsewhere.
-    fn noted_behind(&self, place: Place, old: Version, new: Version) -> PeriodName {
+    fn noted_behind(&self, place: SetPlace, old: Version, new: Version) -> PeriodName {
         let noted = self.sets[place.set].behind[place.at];
         match new.cmp(&old) {
             Ordering::Equal => noted,

@@ -71,8 +71,7 @@ pub(super) fn read_on(block: BlockId, next_page: &mut u32, volume: &mut Volume) 
         return false;
     }
     *next_page += count;
-    let number = u64::from(block.0) << 32 | u64::from(first);
-    volume.read(Purpose::VictimRead, number, volume.geometry().page(block, first), count);
+    volume.read_victim(block, first, count);
     true
 }
 

@@ -221,7 +221,7 @@ impl Victims {
         bytes: AlignedBuffer,
         volume: &mut Volume,
     ) {
-        let (block, first) = (BlockId((number >> 16) as u32), (number & 0xffff) as u32);
+        let (block, first) = volume.first_read(number);
         volume.blocks.unpin(block);
         let count = GROUP_PAGES.min(volume.blocks.get(block).readable - first);
         let Some(victim) = self.find(block) else { return };
@@ -342,9 +342,7 @@ impl MoveOut<'_> {
             return;
         }
         victim.reading = true;
-        let page = self.kit.volume.geometry().page(victim.block, first);
-        let number = u64::from(victim.block.0) << 16 | u64::from(first);
-        self.kit.volume.read(Purpose::VictimRead, number, page, count);
+        self.kit.volume.read_victim(victim.block, first, count);
     }
 
     /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended
