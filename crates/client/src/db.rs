@@ -18,7 +18,7 @@ use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version, is
 use crate::event_loop::Core;
 use crate::local::{LocalDb, LocalTransaction};
 use crate::oneshot::{self, Receiver};
-use crate::retry::Retry;
+use crate::retry::{Retry, note_met};
 use crate::scan::{Entry, Progress};
 use crate::shared::LoopShared;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
@@ -532,10 +532,8 @@ impl Transaction {
             let called = core.remote_txn(id).map(body)?;
             Ok(async move {
                 let result = called.await;
-                if let Err(error) = &result
-                    && error.retryable()
-                {
-                    lock(&met).get_or_insert_with(|| error.clone());
+                if let Err(error) = &result {
+                    note_met(&mut lock(&met), error);
                 }
                 result
             })

@@ -18,6 +18,7 @@ use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
 use timestone_session::{Done, Engine, OpId, OpResult, SessionId, Ticket};
 use timestone_types::Timestamp;
+use timestone_wire::Frame;
 
 use crate::calls::CallTable;
 use crate::executor::Executor;
@@ -25,6 +26,7 @@ use crate::local::LocalTransaction;
 use crate::master::KnownKeyspaces;
 use crate::ops::{OpTable, Output, Wake};
 use crate::shared::LoopShared;
+use crate::transport::asker;
 use crate::{Error, Result};
 
 /// The state of one event loop.
@@ -120,6 +122,26 @@ impl Core {
                 OpResult::Value(_) if in_place => Output::InPlace,
                 result => result.into(),
             });
+        }
+    }
+
+    /// Takes out of what is to be asked of any server what nobody waits for any more: it was told that no answer
+    /// came, and looks itself what has become of it.
+    pub(crate) fn drop_given_up(&self) {
+        let (mut to_server, mut ops) = (self.to_server.borrow_mut(), self.ops.borrow_mut());
+        if to_server.is_empty() {
+            return;
+        }
+        let (mut wanted, mut rest) = (Vec::new(), &to_server[..]);
+        while let Ok(Some((frame, behind))) = Frame::split(rest) {
+            if asker(&frame).is_none_or(|op| ops.is_waiting(op)) {
+                wanted.extend_from_slice(&rest[..rest.len() - behind.len()]);
+            }
+            rest = behind;
+        }
+        debug_assert!(rest.is_empty(), "what is here was encoded here");
+        if wanted.len() < to_server.len() {
+            *to_server = wanted;
         }
     }
 

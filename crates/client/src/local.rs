@@ -26,6 +26,7 @@ use crate::master::Master;
 use crate::operation::{Met, Operation};
 use crate::ops::{Output, owned, unexpected};
 use crate::owned::{OwnedCondition, OwnedMutation};
+use crate::retry::note_met;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
 fn to_value(output: Output) -> Result<Option<Value>> {
@@ -173,7 +174,7 @@ impl LocalDb {
         Master::new(&self.core, self.deadline)
     }
 
-    fn request_options(&self) -> RequestOptions {
+    pub(crate) fn request_options(&self) -> RequestOptions {
         RequestOptions {
             deadline: self.deadline.map(|span| self.now().saturating_add(span)),
             external_wait: self.external_wait() == Some(true),
@@ -454,20 +455,28 @@ impl LocalDb {
     }
 }
 
+/// As what a shard is asked.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked {
+    /// At the snapshot of a transaction, and until its deadline.
+    Within(TxnHandle),
+    With(RequestOptions),
+}
+
 /// Asks a shard something that concerns no single key: `encode` appends one frame with the request
-/// number that it is given. `within`: at the snapshot of a transaction, and until its deadline.
+/// number that it is given.
 pub(crate) fn ask_shard(
     core: &Rc<Core>,
-    within: Option<TxnHandle>,
+    asked: Asked,
     shard: ShardId,
     encode: impl FnOnce(u64, &mut Vec<u8>),
 ) -> Operation<Vec<u8>> {
     let ticket = Cell::new(None);
     let start = |op| {
         let (mut engine, now) = (core.engine.borrow_mut(), core.now());
-        let step = match within {
-            Some(txn) => engine.ask_within(now, txn, shard, op, encode)?,
-            None => engine.ask(now, shard, RequestOptions::default(), op, encode)?,
+        let step = match asked {
+            Asked::Within(txn) => engine.ask_within(now, txn, shard, op, encode)?,
+            Asked::With(options) => engine.ask(now, shard, options, op, encode)?,
         };
         keep(step, &ticket);
         Ok(None)
@@ -554,8 +563,8 @@ impl LocalTransaction {
 
     /// Notes an error that a new attempt may not meet.
     pub(crate) fn note_met(&self, error: &Error) {
-        if let Some(met) = self.met.as_ref().filter(|_| error.retryable()) {
-            met.borrow_mut().get_or_insert_with(|| error.clone());
+        if let Some(met) = &self.met {
+            note_met(&mut met.borrow_mut(), error);
         }
     }
 
@@ -728,7 +737,7 @@ impl LocalTransaction {
             self.abort();
             return Operation::ready(&self.core, Err(error));
         }
-        match self.external_wait() {
+        let committed = match self.external_wait() {
             Some(waits) => commit(&self.core, self.handle, waits || self.waits),
             None => {
                 // It is committed from there; this handle must not abort it meanwhile.
@@ -742,7 +751,9 @@ impl LocalTransaction {
                 keyspaces.push(self.keyspace);
                 self.handed_over.set(true);
                 Operation::later(&self.core, async move {
-                    let master = Master::new(&committing.core, None);
+                    let deadline = committing.core.engine.borrow().deadline(committing.handle)?;
+                    let left = deadline.map(|at| at.since(committing.core.now()));
+                    let master = Master::new(&committing.core, left);
                     let mut waits = waits_anyway;
                     for keyspace in keyspaces {
                         waits |= master.learn_external_wait(keyspace).await?;
@@ -750,7 +761,8 @@ impl LocalTransaction {
                     commit(&committing.core, committing.handle, waits).await
                 })
             }
-        }
+        };
+        committed.noting(self.met.as_ref())
     }
 
     /// Forgets the transaction. Without effect when it is over.

@@ -79,14 +79,19 @@ impl<'a> Master<'a> {
         let envelope = Envelope { request: RequestId::new(op.0), ..Envelope::default() };
         MasterAsk { command: &bytes }.encode(&envelope, &mut self.core.to_server.borrow_mut());
         let answer = Operation::waiting(self.core, op, to_frame);
-        // No answer came. What the master refuses, it says in one.
-        let answer = self.within(answer).await.map_err(|error| match command {
-            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. } => {
-                error.of_lost_change()
-            }
-            _ => error,
-        });
-        read_answer(&answer?)
+        let is_change = matches!(
+            command,
+            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. }
+        );
+        match self.within(answer).await {
+            // What the master refuses, it says; but it may not know, either.
+            Ok(answer) => read_answer(&answer).map_err(|error| match error.code() {
+                ErrorCode::UnknownOutcome if is_change => error.of_lost_change(),
+                _ => error,
+            }),
+            Err(error) if is_change => Err(error.of_lost_change()),
+            Err(error) => Err(error),
+        }
     }
 
     /// What an operation yields, unless the deadline comes first.

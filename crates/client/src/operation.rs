@@ -13,6 +13,7 @@ use timestone_types::Timestamp;
 
 use crate::event_loop::Core;
 use crate::ops::{Output, Wake, unexpected};
+use crate::retry::note_met;
 use crate::{Error, Result};
 
 /// An operation under way. Dropping it gives the operation up; a write under way may still take
@@ -132,10 +133,8 @@ impl<T> Future for Operation<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
         let polled = self.advance(context);
-        if let (Poll::Ready(Err(error)), Some(met)) = (&polled, &self.met)
-            && error.retryable()
-        {
-            met.borrow_mut().get_or_insert_with(|| error.clone());
+        if let (Poll::Ready(Err(error)), Some(met)) = (&polled, &self.met) {
+            note_met(&mut met.borrow_mut(), error);
         }
         polled
     }

@@ -20,7 +20,7 @@ use timestone_types::{
 use timestone_wire::{Envelope, ErrorCode, Message, Range, RangeEntry, RangePage, RequestId};
 
 use crate::limits::{FIRST_RANGE_KEYS, FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
-use crate::local::{LocalTransaction, ask_shard};
+use crate::local::{Asked, LocalTransaction, ask_shard};
 use crate::scan::{Entry, ScanOptions, envelope_for, read_answer};
 use crate::{Error, Key, Result, Value};
 
@@ -314,7 +314,7 @@ impl LocalTransaction {
         let wanted = if shows_little { usize::MAX } else { progress.left };
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let limit = progress.page_keys.min(wanted);
-        let within = Some(self.handle());
+        let within = Asked::Within(self.handle());
         Ok(ask_shard(self.core(), within, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (has_end, to) = (to.is_some(), to.unwrap_or_default());

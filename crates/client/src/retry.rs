@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use timestone_session::TxnOptions;
 use timestone_types::Timestamp;
+use timestone_wire::ErrorCode;
 
 use crate::{Error, Result, Value, limits};
 
@@ -84,8 +85,18 @@ impl WriteOutcome {
                 "the write of key {} had a condition that did not hold",
                 key.escape_ascii()
             );
-            Error::new(timestone_wire::ErrorCode::ConditionFailed, message, "")
+            Error::new(ErrorCode::ConditionFailed, message, "")
         })
+    }
+}
+
+/// Notes what an operation of a transaction has met that a new attempt may not meet: the first of it. Once the
+/// transaction's own commit is unknown, no attempt follows, whatever was met.
+pub(crate) fn note_met(met: &mut Option<Error>, error: &Error) {
+    if error.code() == ErrorCode::UnknownOutcome {
+        *met = Some(error.clone());
+    } else if error.retryable() {
+        met.get_or_insert_with(|| error.clone());
     }
 }
 
@@ -141,5 +152,31 @@ impl Retry {
 
     pub(crate) const fn attempts(&self) -> u32 {
         self.attempts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_session::SessionError;
+    use timestone_types::{ClientId, Sequence, TxnId};
+
+    use super::*;
+
+    /// *Otherwise* what it has written may take place twice.
+    #[test]
+    fn a_closure_whose_own_commit_is_unknown_is_not_run_again_whatever_it_met_before() {
+        let met_before = Error::from(SessionError::DeadlineExceeded);
+        assert!(met_before.retryable());
+        let unknown = Error::unknown(TxnId::new(ClientId::new(1), Sequence::new(1)));
+        let mut met = None;
+        note_met(&mut met, &met_before);
+        let mut retry = Retry::new(&TransactOptions::default());
+        assert_eq!(retry.again_if_met("its own", met.clone()), Ok(()));
+        note_met(&mut met, &unknown);
+        note_met(&mut met, &met_before);
+        let mut retry = Retry::new(&TransactOptions::default());
+        let told = retry.again_unless_own(unknown, met.clone()).unwrap_err();
+        assert_eq!(told.code(), ErrorCode::UnknownOutcome);
+        assert_eq!(retry.again_if_met("its own", met), Err("its own"));
     }
 }

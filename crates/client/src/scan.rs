@@ -24,7 +24,7 @@ use timestone_wire::{
 
 use crate::event_loop::Core;
 use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
-use crate::local::{LocalDb, LocalTransaction, ask_shard};
+use crate::local::{Asked, LocalDb, LocalTransaction, ask_shard};
 use crate::ranges::RangeProgress;
 use crate::{Db, Error, Key, Result, Transaction, TransactionOptions, Value};
 
@@ -206,18 +206,19 @@ impl LocalDb {
         if shards == 0 {
             return Err(SessionError::NoShard.into());
         }
+        let asked = Asked::With(self.request_options());
         // All are asked before the first is waited for.
-        let asked: Vec<_> = (0..shards)
+        let answers: Vec<_> = (0..shards)
             .map(|place| {
                 let (shard, envelope) = envelope_for(self.core(), place)?;
-                Ok(ask_shard(self.core(), None, shard, |request, out| {
+                Ok(ask_shard(self.core(), asked, shard, |request, out| {
                     let envelope = Envelope { request: RequestId::new(request), ..envelope };
                     Newest { keyspace }.encode(&envelope, out);
                 }))
             })
             .collect::<Result<_>>()?;
         let mut newest = Timestamp::ZERO;
-        for answer in asked {
+        for answer in answers {
             newest = newest
                 .max(read_answer(&answer.await?, |frame| NewestIs::decode(frame).map(|is| is.at))?);
         }
@@ -387,8 +388,8 @@ impl LocalTransaction {
             let engine = self.core().engine.borrow();
             (engine.client(), engine.shards().routes().shards().len())
         };
-        let within = Some(self.handle());
-        let answer = ask_shard(self.core(), within, shard, |request, out| {
+        let asked = Asked::Within(self.handle());
+        let answer = ask_shard(self.core(), asked, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (cursor, limit) = (place.cursor, SCAN_PAGE_KEYS);
             timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }

@@ -151,8 +151,8 @@ const _: () = assert!(
 );
 /// Entries that a finished transaction's buffer keeps.
 pub const KEPT_ENTRIES: usize = 1024;
-/// How long a transaction that was reported `Unknown` keeps its participants from forgetting its
-/// outcome, once that is known.
+/// How long a transaction that was reported `Unknown` is remembered, with what is learned of it. Participants may
+/// forget it sooner: when their watermark has passed its begin, which nothing holds once it is settled.
 pub const UNKNOWN_OUTCOME_KEPT: Duration = Duration::from_secs(60);
 /// Most transactions reported `Unknown` that are remembered.
 pub const MAX_UNKNOWN_OUTCOMES: usize = 1024;

@@ -488,6 +488,7 @@ impl Tcp {
     }
 
     fn send_to_any(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
+        core.drop_given_up();
         if core.to_server.borrow().is_empty() {
             return;
         }

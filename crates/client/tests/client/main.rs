@@ -508,6 +508,43 @@ fn deadlines_end_reads_with_an_error_and_writes_as_unknown() {
     assert_eq!(waiting.get(b"k").unwrap().unwrap(), b"v");
 }
 
+/// *Otherwise* it is carried out whenever a server is there again, on what others have made meanwhile.
+#[test]
+fn a_change_of_the_cluster_that_was_given_up_is_not_asked_for_later() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    db.put(b"k", b"v").unwrap();
+    server.die();
+    let gone = Instant::now();
+    while db.with_deadline(Duration::from_millis(50)).get(b"k").is_ok() {
+        assert!(gone.elapsed() < Duration::from_secs(5), "a dead server answers");
+    }
+    let hasty = db.with_deadline(Duration::from_millis(200));
+    let change = hasty.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err();
+    assert_eq!((change.code(), change.had_no_effect()), (ErrorCode::Timeout, false));
+    server.come_back();
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"v");
+    let names: Vec<_> =
+        db.keyspaces().unwrap().into_iter().map(|one| one.name.to_string()).collect();
+    assert_eq!(names, ["default"]);
+}
+
+#[test]
+fn a_commit_after_its_deadline_is_not_begun() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    let options = TransactionOptions {
+        deadline: Some(Duration::from_millis(50)),
+        ..TransactionOptions::default()
+    };
+    let tx = db.begin(&options).unwrap();
+    tx.put(b"k", b"v").unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let error = tx.commit().unwrap_err();
+    assert_eq!((error.code(), error.had_no_effect()), (ErrorCode::Timeout, true), "{error}");
+    assert_eq!(db.get(b"k").unwrap(), None);
+}
+
 #[test]
 fn limits_are_told_at_put_and_an_unheeded_one_fails_the_commit() {
     let server = Server::start();

@@ -48,8 +48,7 @@ impl NodeStage {
             }
             Err(error) => {
                 let code = match error {
-                    // It is not known whether it was done: whoever asked looks.
-                    MasterError::Save(_) => ErrorCode::Unavailable,
+                    MasterError::Save(_) => ErrorCode::UnknownOutcome,
                     _ => error.code(),
                 };
                 ErrorReply::new(code, &error.to_string()).encode(&envelope, &mut out);

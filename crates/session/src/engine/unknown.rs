@@ -1,7 +1,7 @@
 //! Transactions and writes that were reported `Unknown`, with what was learned since, oldest first.
 //!
-//! They hold the acknowledged bound back for a while, so that the participants can still tell what
-//! became of them. Bounds: [`limits::UNKNOWN_OUTCOME_KEPT`], [`limits::MAX_UNKNOWN_OUTCOMES`].
+//! They hold the acknowledged bound back for a while. That does not keep participants from forgetting what became of
+//! them: the watermark does, which is not held for them, or what is overwritten could not be collected. Bounds: [`limits::UNKNOWN_OUTCOME_KEPT`], [`limits::MAX_UNKNOWN_OUTCOMES`].
 
 use std::collections::VecDeque;
 

@@ -86,6 +86,12 @@ impl<C: Cache> Timestamps<C> {
             self.txns.close(context, index, None);
             return Err(error);
         }
+        if context.deadline(txn.options.deadline) <= context.now() {
+            // As below: that it takes place is prevented best now.
+            txn.op = None;
+            self.txns.close(context, index, None);
+            return Err(SessionError::DeadlineExceeded);
+        }
         let of_ranges = context.shards().filter(|_| reads_ranges);
         if txn.keys.shards().chain(of_ranges).any(|shard| context.is_full(shard)) {
             // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
