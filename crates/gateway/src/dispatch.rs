@@ -123,10 +123,7 @@ impl<'a> Dispatcher<'a> {
         let spec = match checked.and_then(|spec| is_served(spec, &backend.served)) {
             Ok(spec) => spec,
             Err(failure) => {
-                if let Some(multi) = &mut connection.transaction.multi {
-                    multi.mark_dirty();
-                }
-                connection.refuse(position, &failure);
+                connection.refuse_command(position, args, &failure);
                 return Disposition::Taken;
             }
         };

@@ -160,6 +160,12 @@ impl Failure {
         )
     }
 
+    /// EXEC may not be given so: its transaction is over all the same.
+    pub(crate) fn exec_refused(failure: &Self) -> Self {
+        let why = failure.0.strip_prefix(b"ERR ").unwrap_or(&failure.0);
+        Self::text([b"EXECABORT Transaction discarded because of: ", why].concat())
+    }
+
     /// The error that a queued command met when its transaction ran.
     pub(crate) fn in_transaction(place: usize, command: &str, failure: &Self) -> Self {
         let head = format!(

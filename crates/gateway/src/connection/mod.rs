@@ -24,13 +24,14 @@ use std::collections::BTreeMap;
 use timestone_seda::{Charge, ReplyAddress};
 use timestone_types::{Timestamp, Version};
 
-use crate::commands::arguments::ArgumentBuffer;
+use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::table::Spec;
 use crate::connection::client::ClientState;
 use crate::connection::followers::Followers;
 use crate::connection::inbox::{Inbox, StreamPosition};
 use crate::connection::key_access::KeyAccesses;
 use crate::connection::replies::{CommandStart, ReplyId, ReplyQueue};
+use crate::failure::Failure;
 use crate::limits::{CHARGED_ANSWER_BYTES, MAX_IN_FLIGHT};
 use timestone_session::ValueView;
 
@@ -322,10 +323,29 @@ impl Connection {
     }
 
     /// Answers a command at once with an error.
-    pub(crate) fn refuse(&mut self, position: StreamPosition, failure: &crate::failure::Failure) {
+    pub(crate) fn refuse(&mut self, position: StreamPosition, failure: &Failure) {
         debug_assert!(!self.life.gone, "somebody is there to be answered");
         self.replies
             .now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
+    }
+
+    /// Answers a command that may not be given so. It spoils the transaction that it was to be part
+    /// of; EXEC, which was to be its end, ends it.
+    pub(crate) fn refuse_command(
+        &mut self,
+        position: StreamPosition,
+        args: Args<'_>,
+        failure: &Failure,
+    ) {
+        if args.is(0, b"EXEC") {
+            self.end_multi();
+            self.unwatch();
+            return self.refuse(position, &Failure::exec_refused(failure));
+        }
+        if let Some(multi) = &mut self.transaction.multi {
+            multi.mark_dirty();
+        }
+        self.refuse(position, failure);
     }
 
     /// A queue of MULTI begins, or goes on.

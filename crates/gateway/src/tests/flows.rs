@@ -333,6 +333,24 @@ fn what_cannot_be_queued_spoils_the_transaction() {
 }
 
 #[test]
+fn exec_with_arguments_ends_the_transaction_and_the_watch() {
+    let mut world = World::new();
+    let client = world.connect();
+    let aborted = "-EXECABORT Transaction discarded because of: wrong number of arguments for \
+                   'exec' command|";
+    assert_eq!(
+        world.ask(client, "MULTI; SET p 1; EXEC x; EXEC; GET p"),
+        format!("+OK|+QUEUED|{aborted}-ERR EXEC without MULTI|$-1|")
+    );
+    for between in ["", "MULTI; "] {
+        let answer = world
+            .ask(client, &format!("SET w 0; WATCH w; SET w 1; {between}EXEC x y; CLIENT INFO"));
+        assert!(answer.contains(aborted) && answer.contains(" multi=-1 watch=0 "), "{answer}");
+        assert_eq!(world.ask(client, "MULTI; GET w; EXEC"), "+OK|+QUEUED|*1|$1|1|");
+    }
+}
+
+#[test]
 fn a_command_that_fails_in_exec_undoes_all_of_it() {
     let mut world = World::new();
     let client = world.connect();

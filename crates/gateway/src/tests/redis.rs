@@ -1,7 +1,7 @@
 //! The same commands to this gateway and to a real Redis, answers compared byte for byte.
 //!
 //! Ignored by default, because it needs `redis-server` (7.0) on the path:
-//! `cargo test -p timestone-server -- --ignored redis`. It starts one on a free loopback port, and
+//! `cargo test -p timestone-gateway -- --ignored redis`. It starts one on a free loopback port, and
 //! stops it.
 
 use std::io::{Read, Write};
@@ -359,6 +359,11 @@ const SCRIPTS: &[&[&str]] = &[
         "EXEC",
     ],
     &["MULTI", "RESET", "EXEC"],
+    &["MULTI", "SET p 1", "EXEC x", "EXEC", "GET p"],
+    &["SET w 0", "WATCH w", "SET w 1", "EXEC x", "MULTI", "GET w", "EXEC"],
+    &["SET w 0", "WATCH w", "SET w 1", "MULTI", "EXEC x y", "MULTI", "GET w", "EXEC"],
+    &["SET w 0", "WATCH w", "SET w 1", "EXEC", "MULTI", "GET w", "EXEC"],
+    &["MULTI", "NOPE", "EXEC x", "DISCARD x", "DISCARD"],
     &["WATCH a", "SET a 1", "MULTI", "GET a", "EXEC"],
     &["WATCH a", "MULTI", "EXEC"],
     &["WATCH a", "SET a 1", "MULTI", "EXEC"],
