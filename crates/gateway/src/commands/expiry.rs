@@ -1,7 +1,8 @@
 //! Times to live: Redis counts milliseconds since the Unix epoch, the store nanoseconds.
 //!
 //! A record expires at the beginning of its millisecond. What lies beyond the year 2554, where the
-//! store's time ends, expires then.
+//! store's time ends, expires then: times are cut where they are resolved, so that what is compared
+//! is what is stored.
 
 use timestone_types::{Expiry, Timestamp};
 
@@ -12,6 +13,9 @@ const NANOS_PER_MILLI: u64 = 1_000_000;
 pub(crate) struct Millis(pub(crate) i64);
 
 impl Millis {
+    /// The last one that a record can expire at.
+    const LAST: Self = Self(((u64::MAX - 1) / NANOS_PER_MILLI) as i64);
+
     /// The millisecond that a point in time lies in.
     pub(crate) const fn of(at: Timestamp) -> Self {
         // 64 bits of nanoseconds are 44 bits of milliseconds.
@@ -23,11 +27,11 @@ impl Millis {
         (!expiry.is_never()).then(|| Self::of(expiry.timestamp()))
     }
 
-    /// The expiry at this millisecond.
+    /// The expiry at this millisecond, which was resolved: see [`Unit::resolve`].
     pub(crate) fn expiry(self) -> Expiry {
+        debug_assert!(self <= Self::LAST, "{self:?} is beyond what is stored");
         let millis = u64::try_from(self.0).unwrap_or(0);
-        let nanos = millis.checked_mul(NANOS_PER_MILLI).unwrap_or(u64::MAX - 1);
-        Expiry::at(Timestamp::from_nanos(nanos.min(u64::MAX - 1)))
+        Expiry::at(Timestamp::from_nanos(millis * NANOS_PER_MILLI))
     }
 
     /// Whole seconds, rounded as Redis rounds.
@@ -69,12 +73,13 @@ impl Unit {
         matches!(self, Self::Seconds | Self::Millis)
     }
 
-    /// The millisecond meant by `value`; `None` when it overflows.
+    /// The millisecond meant by `value`, or the last one that is stored, if that is earlier; `None`
+    /// when it overflows.
     pub(crate) fn resolve(self, value: i64, now: Timestamp) -> Option<Millis> {
         let millis = if self.is_seconds() { value.checked_mul(1000)? } else { value };
         let millis =
             if self.is_relative() { millis.checked_add(Millis::of(now).0)? } else { millis };
-        Some(Millis(millis))
+        Some(Millis(millis).min(Millis::LAST))
     }
 }
 
@@ -95,8 +100,13 @@ mod tests {
 
     #[test]
     fn an_expiry_beyond_the_end_of_time_is_not_never() {
-        let far = Millis(i64::MAX).expiry();
-        assert!(!far.is_never());
+        for unit in [Unit::SecondsAt, Unit::MillisAt, Unit::Seconds, Unit::Millis] {
+            let far = unit.resolve(i64::MAX / 2000, Timestamp::from_nanos(5)).unwrap();
+            assert!(!far.expiry().is_never());
+            assert_eq!(Millis::of_expiry(far.expiry()), Some(far), "it is stored as it was meant");
+        }
+        let last = Expiry::at(Timestamp::from_nanos(u64::MAX - 1));
+        assert_eq!(Millis::of_expiry(last), Some(Millis::LAST));
         assert_eq!(Millis::of_expiry(Millis(7_000).expiry()), Some(Millis(7_000)));
         assert_eq!(Millis::of_expiry(Expiry::NEVER), None);
         assert_eq!(Millis(1_500).to_seconds(), 2);

@@ -392,6 +392,15 @@ const SCRIPTS: &[&[&str]] = &[
         "EXPIRE a 9 LT GT",
     ],
     &["SET a 5", "EXPIRE a 0", "GET a", "TTL a", "EXISTS a"],
+    &[
+        "SET a 5",
+        "PEXPIREAT a 253402300799000",
+        "PEXPIREAT a 253402300799000 GT",
+        "PEXPIREAT a 253402300799000 LT",
+        "EXPIREAT a 18446744073 LT",
+        "EXPIREAT a 253402300799 GT",
+        "EXPIREAT a 253402300799 GT",
+    ],
     &["NOPE", "nope a b c", "CLIENT", "CLIENT NOPE", "CONFIG", "CONFIG NOPE", "COMMAND NOPE"],
     &[
         "CLIENT NO-EVICT on",
