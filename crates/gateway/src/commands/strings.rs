@@ -206,11 +206,12 @@ pub(crate) fn get_and_expire(
     if ttl.is_some_and(|at| at <= Millis::of(now)) {
         return view.delete(key);
     }
-    let expires_at =
-        ttl.map_or(if persist { Expiry::NEVER } else { found.expires_at }, Millis::expiry);
-    if expires_at == found.expires_at {
-        return Ok(());
-    }
+    let expires_at = match ttl {
+        // Also the same time again is a write, which watched keys notice.
+        Some(at) => at.expiry(),
+        None if persist && !found.expires_at.is_never() => Expiry::NEVER,
+        None => return Ok(()),
+    };
     copy(scratch, found.value);
     view.put(key, scratch, expires_at)
 }
@@ -349,9 +350,8 @@ pub(crate) fn append(
         return Err(Failure::TOO_LONG);
     }
     scratch.extend_from_slice(tail);
-    if found.is_none() || !tail.is_empty() {
-        view.put(key, scratch, expires_at)?;
-    }
+    // Also an empty tail is a write, which watched keys notice.
+    view.put(key, scratch, expires_at)?;
     reply.integer(scratch.len() as i64);
     Ok(())
 }

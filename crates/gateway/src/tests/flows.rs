@@ -403,6 +403,35 @@ fn exec_is_nil_when_a_watched_key_was_touched_and_only_then() {
     );
 }
 
+/// What writes touches, also where it changes nothing; what finds nothing to do does not.
+#[test]
+fn a_write_that_changes_nothing_touches_a_watched_key() {
+    for (before, command, touches) in [
+        ("SET a 1", "APPEND a <>", true),
+        ("DEL a", "APPEND a <>", true),
+        ("SET a 1", "SETRANGE a 0 <>", false),
+        ("SET a 1 PXAT 9000000000000", "GETEX a PXAT 9000000000000", true),
+        ("SET a 1 PXAT 9000000000000", "GETEX a PERSIST", true),
+        ("SET a 1", "GETEX a PERSIST", false),
+        ("SET a 1 PXAT 9000000000000", "GETEX a", false),
+        ("SET a 1 PXAT 9000000000000", "PEXPIREAT a 9000000000000", true),
+        ("SET a 1", "PERSIST a", false),
+    ] {
+        let mut world = World::new();
+        let client = world.connect();
+        world.ask(client, before);
+        world.ask(client, "WATCH a; MULTI; PING");
+        let other = world.connect();
+        let arguments: Vec<&str> =
+            command.split(' ').map(|word| word.trim_matches(['<', '>'])).collect();
+        world.post(other, &encode(&arguments));
+        let answer = world.wait(other);
+        assert!(!answer.starts_with('-'), "{command}: {answer}");
+        let expected = if touches { "*-1|" } else { "*1|+PONG|" };
+        assert_eq!(world.ask(client, "EXEC"), expected, "{command} after {before}");
+    }
+}
+
 #[test]
 fn expiry_trips_a_watch() {
     let mut world = World::new();
