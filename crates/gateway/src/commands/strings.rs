@@ -76,6 +76,19 @@ pub(crate) fn ttl_of(
     resolved.ok_or_else(|| Failure::expire_time(command))
 }
 
+/// A time option behind those `before` it: of one unit the last one counts, and the others are not
+/// even read.
+fn last_time<'a>(
+    before: Option<(&[u8], Unit)>,
+    text: &'a [u8],
+    unit: Unit,
+) -> Result<(&'a [u8], Unit), Failure> {
+    if before.is_some_and(|(_, before)| before != unit) {
+        return Err(Failure::SYNTAX);
+    }
+    Ok((text, unit))
+}
+
 impl SetOptions {
     /// Reads what follows the value of a SET.
     pub(crate) fn parse(args: Args<'_>, now: Timestamp) -> Result<Self, Failure> {
@@ -86,11 +99,11 @@ impl SetOptions {
         while at < args.len() {
             let option = args.get(at);
             if let Some(unit) = Unit::of_option(option) {
-                if kept || ttl.is_some() || at + 1 >= args.len() {
+                if kept || at + 1 >= args.len() {
                     return Err(Failure::SYNTAX);
                 }
                 at += 1;
-                ttl = Some((args.get(at), unit));
+                ttl = Some(last_time(ttl, args.get(at), unit)?);
             } else if option.eq_ignore_ascii_case(b"NX") && options.only != SetCondition::Present {
                 options.only = SetCondition::Absent;
             } else if option.eq_ignore_ascii_case(b"XX") && options.only != SetCondition::Absent {
@@ -187,9 +200,9 @@ pub(crate) fn get_and_expire(
     let mut at = 2;
     while at < args.len() {
         match Unit::of_option(args.get(at)) {
-            Some(unit) if timed.is_none() && !persist && at + 1 < args.len() => {
+            Some(unit) if !persist && at + 1 < args.len() => {
                 at += 1;
-                timed = Some((args.get(at), unit));
+                timed = Some(last_time(timed, args.get(at), unit)?);
             }
             None if args.is(at, b"PERSIST") && timed.is_none() => persist = true,
             _ => return Err(Failure::SYNTAX),
