@@ -213,6 +213,8 @@ mod tests {
             );
         }
         assert!(Glob::any_case(b"MAX*").matches(b"maxmemory"));
+        let across = Glob::new(b"[a-\xff]");
+        assert!(across.matches(b"z") && across.matches(b"\x80") && !across.matches(b"Z"));
     }
 
     /// By going back: each element takes as much as it may, and less where the rest does not fit.

@@ -327,6 +327,9 @@ fn what_cannot_be_queued_spoils_the_transaction() {
             && answer.ends_with(discarded),
         "{answer}"
     );
+    let answer = world.ask(client, "MULTI; SET a 1; HELLO 3; EXEC; GET a");
+    let refusal = "-ERR Command not allowed inside a transaction|";
+    assert_eq!(answer, format!("+OK|+QUEUED|{refusal}{discarded}$-1|"));
     let answer = world.ask(client, "MULTI; MULTI; WATCH a; SET a 1; EXEC");
     let refusals = "-ERR MULTI calls can not be nested|-ERR WATCH inside MULTI is not allowed|";
     assert_eq!(answer, format!("+OK|{refusals}+QUEUED|*1|+OK|"));
