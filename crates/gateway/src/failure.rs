@@ -47,6 +47,8 @@ impl Failure {
          its keys in order; let all servers behind one address have the same --resp-keyspace, and \
          begin again with cursor 0",
     );
+    pub(crate) const NOT_32_BITS: Self =
+        fixed("ERR value is out of range, value must between -2147483648 and 2147483647");
     pub(crate) const DB_INDEX: Self = fixed("ERR DB index is out of range");
     pub(crate) const NX_AND_OTHERS: Self =
         fixed("ERR NX and XX, GT or LT options at the same time are not compatible");

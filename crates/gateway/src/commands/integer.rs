@@ -23,16 +23,24 @@ pub(crate) fn parse(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// Reads a cursor: an unsigned 64-bit number, leading zeros allowed.
+/// Reads a cursor: an unsigned 64-bit number, leading zeros and a plus allowed. No scan gives a
+/// negative or an empty one; as in Redis they are cursors, and here they stand for the beginning.
 #[must_use]
-pub(crate) fn parse_unsigned(text: &[u8]) -> Option<u64> {
-    if text.is_empty() {
+pub(crate) fn parse_cursor(text: &[u8]) -> Option<u64> {
+    let (negative, digits) = match text {
+        [] => return Some(0),
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    };
+    if digits.is_empty() {
         return None;
     }
-    text.iter().try_fold(0u64, |value, &byte| {
+    let value = digits.iter().try_fold(0u64, |value, &byte| {
         let digit = u64::from(byte.wrapping_sub(b'0'));
         if byte.is_ascii_digit() { value.checked_mul(10)?.checked_add(digit) } else { None }
-    })
+    })?;
+    Some(if negative { 0 } else { value })
 }
 
 #[cfg(test)]
@@ -64,9 +72,28 @@ mod tests {
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");
         }
-        assert_eq!(parse_unsigned(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(parse_unsigned(b"18446744073709551616"), None);
-        assert_eq!(parse_unsigned(b"-1"), None);
-        assert_eq!(parse_unsigned(b""), None);
+    }
+
+    #[test]
+    fn cursors_are_read_as_in_redis() {
+        for (text, value) in [
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("+7", Some(7)),
+            ("007", Some(7)),
+            ("", Some(0)),
+            ("-0", Some(0)),
+            ("-1", Some(0)),
+            ("-18446744073709551616", None),
+            ("-", None),
+            ("+", None),
+            ("--1", None),
+            ("+-1", None),
+            (" 1", None),
+            ("1 ", None),
+            ("x", None),
+        ] {
+            assert_eq!(parse_cursor(text.as_bytes()), value, "{text:?}");
+        }
     }
 }

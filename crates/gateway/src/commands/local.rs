@@ -81,7 +81,7 @@ impl ClientFilter {
                 )),
             },
             count if count > 3 && args.is(2, b"ID") => {
-                let ids = args.iter().skip(3).map(|id| integer::parse(id).filter(|&id| id > 0));
+                let ids = args.iter().skip(3).map(integer::parse);
                 let invalid = || Failure::text("ERR Invalid client ID");
                 Ok(Self::Of(ids.map(|id| id.ok_or_else(invalid)).collect::<Result<_, _>>()?))
             }
@@ -240,6 +240,7 @@ pub(crate) fn execute(
         Cmd::Ping | Cmd::Echo => greet(cmd, args, reply)?,
         Cmd::Select => match integer::parse(args.get(1)) {
             Some(0) => reply.ok(),
+            Some(index) if i32::try_from(index).is_err() => return Err(Failure::NOT_32_BITS),
             Some(_) => return Err(Failure::DB_INDEX),
             None => return Err(Failure::NOT_AN_INTEGER),
         },

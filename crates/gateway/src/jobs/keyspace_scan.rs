@@ -169,7 +169,7 @@ impl KeyspaceScan {
 
     fn scan_options(&mut self, args: Args<'_>, keyspace: KeyspaceId) -> Result<(), Failure> {
         debug_assert!(self.places.is_empty(), "options are read once");
-        let cursor = integer::parse_unsigned(args.get(1)).ok_or(Failure::CURSOR)?;
+        let cursor = integer::parse_cursor(args.get(1)).ok_or(Failure::CURSOR)?;
         let mut at = 2;
         while at < args.len() {
             if at + 1 == args.len() {

@@ -18,5 +18,6 @@ mod ordered;
 mod redis;
 mod remote;
 mod shards;
+mod told;
 mod turns;
 mod world;
