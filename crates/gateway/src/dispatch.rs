@@ -7,6 +7,7 @@ use timestone_wire::resp::ReplyWriter;
 
 use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::local;
+use crate::commands::subcommands;
 use crate::commands::table::{Class, Cmd, Spec, find};
 use crate::connection::followers::Follower;
 use crate::connection::inbox::StreamPosition;
@@ -503,7 +504,7 @@ fn check(args: Args<'_>, in_multi: bool) -> Result<&'static Spec, Failure> {
         _ if !spec.accepts(args.len()) => Err(Failure::arity(spec.name)),
         Cmd::Hello if in_multi => Err(Failure::NOT_IN_MULTI),
         _ if in_multi && spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
-        _ => Ok(spec),
+        _ => subcommands::check(spec, args).map(|()| spec),
     }
 }
 

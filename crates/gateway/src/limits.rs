@@ -42,8 +42,8 @@ pub(crate) const COMMAND_BYTES: usize = 1024;
 pub(crate) const MAX_WATCHED_KEYS: usize = timestone_types::limits::MAX_TXN_KEYS;
 /// What each watched key costs beside its bytes.
 pub(crate) const WATCHED_KEY_BYTES: usize = 96;
-/// Longest pattern of KEYS, SCAN and CONFIG GET: to match takes a step for every byte of a key and
-/// every 64 of the pattern.
+/// Longest pattern of KEYS, SCAN, CONFIG GET and COMMAND LIST: to match takes a step for every byte
+/// of a key and every 64 of the pattern.
 pub(crate) const MAX_PATTERN_BYTES: usize = 1024;
 /// The patterns of one CONFIG GET in all, in bytes and one more for each of them.
 pub(crate) const MAX_PATTERNS_BYTES: usize = 4 * 1024;

@@ -1,8 +1,9 @@
 //! Redis's glob patterns: `*`, `?`, `[a-c]`, `[^x]`, and a backslash before what is meant
 //! literally.
 //!
-//! Used by KEYS, SCAN MATCH and CONFIG GET. A pattern is compiled once for a page of keys: to a set
-//! of states of one bit each, of which the first so many elements of the pattern have been matched.
+//! Used by KEYS, SCAN MATCH, CONFIG GET and COMMAND LIST. A pattern is compiled once for a page of
+//! keys: to a set of states of one bit each, of which the first so many elements of the pattern have
+//! been matched.
 //!
 //! ```text
 //!   pattern  a * b          states  0 ─a─► 1 ─b─► 2       next = ((now & accepts[byte]) << 1) | (now & stars)

@@ -159,24 +159,16 @@ const COMMAND_HELP: &[&str] = &[
     "INFO [<command-name> ...]",
     "    Return details about multiple commands.",
     "    If no command names are given, information about all commands is returned.",
-    "LIST",
-    "    Return a list of all commands in this server.",
+    "LIST [FILTERBY (MODULE <module-name>|ACLCAT <category>|PATTERN <pattern>)]",
+    "    Return a list of the commands in this server: all, or those that fit.",
     "HELP",
     "    Print this help.",
 ];
 
 /// Answers a command's HELP.
-fn help(
-    args: Args<'_>,
-    name: &str,
-    lines: &[&str],
-    reply: &mut ReplyWriter<'_>,
-) -> Result<(), Failure> {
-    args.assert_at_least(2);
-    exactly(args, 2, name)?;
+fn help(lines: &[&str], reply: &mut ReplyWriter<'_>) {
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
-    Ok(())
 }
 
 /// How long the answer of a command of class `Local` may get, in bytes: beside the lines of clients,
@@ -205,18 +197,21 @@ pub(crate) fn answer_bytes(cmd: Cmd, args: Args<'_>) -> Result<usize, Failure> {
 }
 
 /// What a command of class `Local` costs beside its answer, as bytes of one: the patterns of CONFIG
-/// GET, which take more time than any of its answers.
+/// GET and COMMAND LIST, which take more time than any of their answers.
 pub(crate) fn cost_bytes(cmd: Cmd, args: Args<'_>) -> usize {
-    if cmd != Cmd::Config || !args.is(1, b"GET") || ignores_patterns() {
-        return 0;
-    }
+    let bytes = match cmd {
+        _ if ignores_patterns() => 0,
+        Cmd::Config if args.is(1, b"GET") => patterns_bytes(args, 2),
+        Cmd::Command if is_list_by_pattern(args) => patterns_bytes(args, 4),
+        _ => 0,
+    };
     // More of them are refused.
-    patterns_bytes(args).min(MAX_PATTERNS_BYTES) * PATTERN_BYTE_COST
+    bytes.min(MAX_PATTERNS_BYTES) * PATTERN_BYTE_COST
 }
 
-/// The patterns of CONFIG GET in all; an empty one costs something, too.
-fn patterns_bytes(args: Args<'_>) -> usize {
-    args.iter().skip(2).map(|pattern| pattern.len() + 1).sum()
+/// The patterns from this place on in all; an empty one costs something, too.
+fn patterns_bytes(args: Args<'_>, from: usize) -> usize {
+    args.iter().skip(from).map(|pattern| pattern.len() + 1).sum()
 }
 
 /// Whether CONFIG GET takes as many patterns as there are, for nothing.
@@ -224,7 +219,8 @@ fn ignores_patterns() -> bool {
     timestone_types::is_planted!(BoundlessPatterns)
 }
 
-/// Carries out a command of class `Local`.
+/// Carries out a command of class `Local`, whose subcommand was checked (see
+/// [`crate::commands::subcommands`]).
 ///
 /// # Errors
 /// What the command answers instead.
@@ -358,14 +354,8 @@ fn check_name(name: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A subcommand has so many arguments, the command's and its own name included.
-fn exactly(args: Args<'_>, arguments: usize, name: &str) -> Result<(), Failure> {
-    if args.len() == arguments { Ok(()) } else { Err(Failure::arity(name)) }
-}
-
-fn on_or_off(args: Args<'_>, name: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
-    args.assert_at_least(2);
-    exactly(args, 3, name)?;
+fn on_or_off(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    args.assert_at_least(3);
     if args.is(2, b"on") || args.is(2, b"off") {
         reply.ok();
         return Ok(());
@@ -382,21 +372,21 @@ fn client_command(
     args.assert_at_least(2);
     match args.get(1).to_ascii_lowercase().as_slice() {
         b"id" => {
-            exactly(args, 2, "client|id")?;
             reply.integer(client.number.0);
         }
         b"getname" => {
-            exactly(args, 2, "client|getname")?;
-            if client.name.is_empty() { reply.null() } else { reply.bulk(&client.name) }
+            if client.name.is_empty() {
+                reply.null()
+            } else {
+                reply.bulk(&client.name)
+            }
         }
         b"setname" => {
-            exactly(args, 3, "client|setname")?;
             check_name(args.get(2))?;
             client.name = args.get(2).to_vec();
             reply.ok();
         }
         b"setinfo" => {
-            exactly(args, 4, "client|setinfo")?;
             let (option, value) = (args.get(2), args.get(3));
             let to = match () {
                 () if option.eq_ignore_ascii_case(b"lib-name") => &mut client.library,
@@ -421,15 +411,14 @@ fn client_command(
             reply.ok();
         }
         b"info" => {
-            exactly(args, 2, "client|info")?;
             let mut line = Vec::new();
             client.describe(status.now, &mut line);
             reply.verbatim(*b"txt", &line);
         }
         b"list" => reply.verbatim(*b"txt", &status.listing),
-        b"help" => help(args, "client|help", CLIENT_HELP, reply)?,
-        b"no-evict" => on_or_off(args, "client|no-evict", reply)?,
-        b"no-touch" => on_or_off(args, "client|no-touch", reply)?,
+        b"help" => help(CLIENT_HELP, reply),
+        b"no-evict" => on_or_off(args, reply)?,
+        b"no-touch" => on_or_off(args, reply)?,
         _ => return Err(Failure::subcommand("CLIENT", args.get(1))),
     }
     Ok(())
@@ -438,23 +427,20 @@ fn client_command(
 fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     args.assert_at_least(2);
     if args.is(1, b"RESETSTAT") {
-        exactly(args, 2, "config|resetstat")?;
         reply.ok();
         return Ok(());
     }
     if args.is(1, b"HELP") {
-        return help(args, "config|help", CONFIG_HELP, reply);
+        help(CONFIG_HELP, reply);
+        return Ok(());
     }
     if !args.is(1, b"GET") {
         return Err(Failure::subcommand("CONFIG", args.get(1)));
     }
-    if args.len() < 3 {
-        return Err(Failure::arity("config|get"));
-    }
     if args.iter().skip(2).any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
         return Err(Failure::PATTERN_TOO_LONG);
     }
-    if patterns_bytes(args) > MAX_PATTERNS_BYTES && !ignores_patterns() {
+    if patterns_bytes(args, 2) > MAX_PATTERNS_BYTES && !ignores_patterns() {
         return Err(Failure::TOO_MANY_PATTERNS);
     }
     let mut found = [false; PARAMETERS.len()];
@@ -559,7 +545,6 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     }
     match args.get(1).to_ascii_lowercase().as_slice() {
         b"count" => {
-            exactly(args, 2, "command|count")?;
             reply.integer(COMMANDS.len() as i64);
         }
         b"info" if args.len() == 2 => {
@@ -582,13 +567,12 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
             reply.map(specs.len());
             specs.iter().for_each(|spec| document(spec, reply));
         }
-        b"help" => help(args, "command|help", COMMAND_HELP, reply)?,
+        b"help" => help(COMMAND_HELP, reply),
         b"list" => {
-            exactly(args, 2, "command|list")?;
-            reply.array(COMMANDS.len());
-            COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+            let listed = listed(args)?;
+            reply.array(listed.len());
+            listed.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
-        b"getkeys" if args.len() < 4 => return Err(Failure::arity("command|getkeys")),
         b"getkeys" => {
             let target = args.from(2);
             let invalid = || Failure::text("ERR Invalid command specified");
@@ -608,6 +592,46 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The commands that COMMAND LIST tells of.
+fn listed(args: Args<'_>) -> Result<Vec<&'static Spec>, Failure> {
+    args.assert_at_least(2);
+    let filter = args.get(4);
+    match args.len() {
+        2 => Ok(COMMANDS.iter().collect()),
+        5 if is_list_by_pattern(args) => {
+            if filter.len() > MAX_PATTERN_BYTES {
+                return Err(Failure::PATTERN_TOO_LONG);
+            }
+            let glob = Glob::any_case(filter);
+            Ok(COMMANDS.iter().filter(|spec| glob.matches(spec.name.as_bytes())).collect())
+        }
+        5 if args.is(2, b"FILTERBY") && args.is(3, b"ACLCAT") => {
+            let is_of = |spec: &&Spec| category(spec).as_bytes()[1..].eq_ignore_ascii_case(filter);
+            Ok(COMMANDS.iter().filter(is_of).collect())
+        }
+        // There are no modules.
+        5 if args.is(2, b"FILTERBY") && args.is(3, b"MODULE") => Ok(Vec::new()),
+        _ => Err(Failure::SYNTAX),
+    }
+}
+
+/// Whether a COMMAND has a pattern, behind LIST FILTERBY PATTERN.
+fn is_list_by_pattern(args: Args<'_>) -> bool {
+    let expected = [&b"LIST"[..], b"FILTERBY", b"PATTERN"];
+    args.len() == 5 && expected.iter().zip(1..).all(|(word, at)| args.is(at, word))
+}
+
+/// The category of access control that a command is in.
+const fn category(spec: &Spec) -> &'static str {
+    match spec.class {
+        Class::Read => "@read",
+        Class::Write => "@write",
+        Class::Keyspace => "@keyspace",
+        Class::State => "@transaction",
+        Class::Local => "@connection",
+    }
+}
+
 /// One command as COMMAND INFO gives it.
 fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
     debug_assert!(find(spec.name.as_bytes()).is_some(), "it is found by its name");
@@ -620,13 +644,7 @@ fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
     reply.integer(i64::from(spec.keys.last));
     reply.integer(i64::from(spec.keys.step));
     reply.set(1);
-    reply.simple(match spec.class {
-        Class::Read => "@read",
-        Class::Write => "@write",
-        Class::Keyspace => "@keyspace",
-        Class::State => "@transaction",
-        Class::Local => "@connection",
-    });
+    reply.simple(category(spec));
     // Tips, key specifications and subcommands.
     (0..3).for_each(|_| reply.array(0));
 }

@@ -15,5 +15,6 @@ pub(crate) mod integer;
 pub(crate) mod keys;
 pub(crate) mod local;
 pub(crate) mod strings;
+pub(crate) mod subcommands;
 pub(crate) mod table;
 pub(crate) mod view;

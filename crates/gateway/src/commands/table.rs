@@ -268,11 +268,16 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
     Some(&COMMANDS[at]).filter(|spec| spec.name.len() == name.len())
 }
 
+/// Whether an arity, as in [`Spec`], allows so many arguments.
+pub(crate) fn accepts(arity: i8, arguments: usize) -> bool {
+    let least = usize::from(arity.unsigned_abs());
+    if arity < 0 { arguments >= least } else { arguments == least }
+}
+
 impl Spec {
     /// Whether a command may have so many arguments.
     pub(crate) fn accepts(&self, arguments: usize) -> bool {
-        let arity = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { arguments >= arity } else { arguments == arity }
+        accepts(self.arity, arguments)
     }
 
     /// The places of its keys among `arguments` arguments.

@@ -26,3 +26,39 @@ fn a_scan_with_a_negative_or_an_empty_cursor_begins_anew() {
         assert_eq!(answer, from_the_beginning, "{cursor}");
     }
 }
+
+#[test]
+fn an_unknown_subcommand_spoils_the_transaction_at_once() {
+    let mut world = World::new();
+    let client = world.connect();
+    for (line, told) in [
+        ("CLIENT FOO", "unknown subcommand 'FOO'. Try CLIENT HELP."),
+        ("COMMAND foo a", "unknown subcommand 'foo'. Try COMMAND HELP."),
+        ("CONFIG GET", "wrong number of arguments for 'config|get' command"),
+        ("CLIENT ID x", "wrong number of arguments for 'client|id' command"),
+    ] {
+        assert_eq!(world.ask(client, line), format!("-ERR {told}|"));
+        let answer = world.ask(client, &format!("MULTI; SET a 1; {line}; EXEC; GET a"));
+        let discarded = "-EXECABORT Transaction discarded because of previous errors.|";
+        assert_eq!(answer, format!("+OK|+QUEUED|-ERR {told}|{discarded}$-1|"), "{line}");
+    }
+}
+
+#[test]
+fn commands_are_listed_by_pattern_and_category() {
+    let mut world = World::new();
+    let client = world.connect();
+    let listed =
+        |world: &mut World, by: &str| world.ask(client, &format!("COMMAND LIST FILTERBY {by}"));
+    assert_eq!(listed(&mut world, "PATTERN GETR*"), "*1|$8|getrange|");
+    assert_eq!(listed(&mut world, "pattern [dm]set*"), "*2|$4|mset|$6|msetnx|");
+    assert_eq!(listed(&mut world, "MODULE x"), "*0|");
+    let state = "*7|$7|discard|$4|exec|$5|multi|$4|quit|$5|reset|$7|unwatch|$5|watch|";
+    assert_eq!(listed(&mut world, "ACLCAT Transaction"), state);
+    assert_eq!(listed(&mut world, "ACLCAT @transaction"), "*0|");
+    assert_eq!(listed(&mut world, "NOPE x"), "-ERR syntax error|");
+    assert_eq!(listed(&mut world, "PATTERN a b"), "-ERR syntax error|");
+    assert_eq!(world.ask(client, "COMMAND LIST x"), "-ERR syntax error|");
+    let long = format!("PATTERN {}", "a".repeat(1025));
+    assert_eq!(listed(&mut world, &long), "-ERR the pattern is longer than 1024 bytes|");
+}

@@ -119,6 +119,10 @@ fn config_get(patterns: &[&[u8]]) -> Vec<u8> {
     encode(&[&[&b"CONFIG"[..], b"GET"], patterns].concat())
 }
 
+/// What comes before a pattern.
+const CONFIG_GET: [&[u8]; 2] = [b"CONFIG", b"GET"];
+const COMMAND_LIST: [&[u8]; 4] = [b"COMMAND", b"LIST", b"FILTERBY", b"PATTERN"];
+
 /// What CONFIG GET of so many short patterns is answered.
 fn many_patterns(count: usize) -> String {
     let mut world = World::new();
@@ -148,14 +152,15 @@ fn patterns_of_config_get_are_bounded_in_all() {
     );
 }
 
-/// How many of 80 CONFIG GETs with 1000 wildcards each are answered in the turn in which they come;
-/// another client is answered as well, and all of them are in the end.
-fn config_gets_in_a_turn() -> usize {
+/// How many of 80 commands (CONFIG GETs, say) with 1000 wildcards each are answered in the turn in
+/// which they come; another client is answered as well, and all of them are in the end.
+fn patterns_in_a_turn(command: &[&[u8]]) -> usize {
     const ASKED: usize = 80;
     let mut world = World::new();
     let (busy, other) = (world.connect(), world.connect());
     world.settle();
-    world.post(busy, &config_get(&[&[b'?'; 1000]]).repeat(ASKED));
+    let wildcards: &[u8] = &[b'?'; 1000];
+    world.post(busy, &encode(&[command, &[wildcards]].concat()).repeat(ASKED));
     world.post(other, b"PING\r\n");
     world.step();
     assert_eq!(world.sent(other), b"+PONG\r\n");
@@ -168,9 +173,11 @@ fn config_gets_in_a_turn() -> usize {
 
 #[test]
 fn what_patterns_cost_counts_for_the_commands_that_a_connection_has_in_a_turn() {
-    let first = config_gets_in_a_turn();
-    // Three are more than its share: of when they come, and of when it goes on in the same turn.
-    assert!((1..=6).contains(&first), "{first} of them in one turn");
+    for command in [&CONFIG_GET[..], &COMMAND_LIST] {
+        let first = patterns_in_a_turn(command);
+        // Three are more than its share: of when they come, and of when it goes on in the same turn.
+        assert!((1..=6).contains(&first), "{first} of {command:?} in one turn");
+    }
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -178,7 +185,7 @@ fn what_patterns_cost_counts_for_the_commands_that_a_connection_has_in_a_turn() 
 fn a_gateway_that_takes_any_number_of_patterns_is_found_out() {
     use timestone_types::planted::{Bug, with};
     assert_eq!(with(Bug::BoundlessPatterns, || many_patterns(5_000)), "*0|");
-    assert_eq!(with(Bug::BoundlessPatterns, config_gets_in_a_turn), 80);
+    assert_eq!(with(Bug::BoundlessPatterns, || patterns_in_a_turn(&CONFIG_GET)), 80);
 }
 
 #[test]
