@@ -82,7 +82,12 @@ impl Parts {
                     }
                     return memory.collect(now, index, connection, needed);
                 }
-                Err(error) => return refuse_bytes(connection, position, &error),
+                Err(error) => {
+                    return match Stranger::of_first(connection.inbox.unparsed()) {
+                        Some(stranger) => turn_away(connection, position, stranger),
+                        None => refuse_bytes(connection, position, &error),
+                    };
+                }
                 Ok(Parsed::Command(command)) => {
                     // What it still waited for has come: the rest of it was on its way before
                     // reading could be stopped.

@@ -47,6 +47,13 @@ pub fn http_answer(protocol: &str) -> Vec<u8> {
     (head + &body).into_bytes()
 }
 
+/// Whether a line's first word is no text: a frame of the native protocol, or of TLS, begins with its
+/// length and kind. The word may have its quotes or not: without them its bytes move to the front, so
+/// that what is binary with them is so without.
+fn is_binary(word: &[u8]) -> bool {
+    word[..word.len().min(8)].iter().any(u8::is_ascii_control)
+}
+
 /// What whoever is no Redis client is told by the RESP port before it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stranger {
@@ -65,6 +72,9 @@ impl Stranger {
         inline: bool,
     ) -> Option<Self> {
         let name = words.clone().next()?;
+        if inline && is_binary(name) {
+            return Some(Self::Foreign);
+        }
         // In an array the third word is a value, and values may be anything.
         let is_request = inline
             && words.len() == 3
@@ -77,16 +87,24 @@ impl Stranger {
         match name {
             _ if !inline || name.iter().all(is_name) => None,
             [.., b':'] => Some(Self::Http),
+            // A command's name begins with a letter: this may be a mistake in one.
+            [first, ..] if first.is_ascii_alphabetic() => None,
             _ => Some(Self::Foreign),
         }
     }
 
-    /// Who sends a line that begins with these bytes, before the line is whole: the length and kind
-    /// of a frame of the native protocol, or of TLS, are no text.
+    /// Who sends a line that begins with these bytes, before the line is whole or where it cannot be
+    /// read. Only its first word is looked at, what follows may be any value. Of the whole line
+    /// [`Stranger::of`] says the same, so that it does not matter how TCP cut it.
     pub fn of_first(bytes: &[u8]) -> Option<Self> {
-        let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
-        let first = &bytes[..bytes.len().min(8)];
-        (first.first() != Some(&b'*') && !first.iter().all(is_text)).then_some(Self::Foreign)
+        // As the parser of lines takes them. A vertical tab is a control character otherwise.
+        let is_space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c);
+        if bytes.first() == Some(&b'*') {
+            return None;
+        }
+        let word = bytes.iter().position(|byte| !is_space(byte)).map(|at| &bytes[at..])?;
+        let end = word.iter().position(is_space).unwrap_or(word.len());
+        is_binary(&word[..end]).then_some(Self::Foreign)
     }
 
     /// The answer.
@@ -138,11 +156,20 @@ mod tests {
             (of("GET a", true), of("FOO", true), of("a:b", false), of("GET a b", true)),
             (None, None, None, None)
         );
+        assert_eq!((of("foo! bar", true), of("\u{1}foo", false)), (None, None), "a mistake");
+        for line in ["(a)", "!foo", "\u{1}foo", "foo\u{1} a"] {
+            assert_eq!(of(line, true), Some(Stranger::Foreign), "{line:?}");
+        }
         assert_eq!(Stranger::of_first(b"/\0\0\0\x01\0"), Some(Stranger::Foreign));
         assert_eq!(
             (Stranger::of_first(b"*1\0"), Stranger::of_first(b"\r\nPING k\0")),
             (None, None)
         );
+        assert_eq!((Stranger::of_first(b"SET \x01"), Stranger::of_first(b" \x0bSE")), (None, None));
+        for line in [&b"SE\x01T a"[..], b"\n\0\0\0\x01", b" \x0b\x16\x03\x01"] {
+            let first = line.escape_ascii();
+            assert_eq!(Stranger::of_first(line), Some(Stranger::Foreign), "{first}");
+        }
         let answer = String::from_utf8(http_answer("X")).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}", body.len())), "{answer}");

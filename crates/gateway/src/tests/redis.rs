@@ -346,6 +346,30 @@ fn random_commands_are_answered_as_by_redis() {
     }
 }
 
+#[test]
+#[ignore = "needs redis-server 7.0 on the path"]
+fn lines_are_answered_as_by_redis() {
+    let mut redis = Redis::start();
+    for lines in [
+        &b"foo! bar\r\n"[..],
+        b"foo@bar\r\nfoo-bar-baz\x01\r\n",
+        b"SET a \x01\x02\r\nGET a\r\n",
+        b"SET k! \"\\x00\\x01\"\r\nGET k!\r\n",
+        b"\r\n \x0bECHO 'a b'\r\n",
+    ] {
+        let expected = shown(&redis.ask(lines));
+        for cut in 0..lines.len() {
+            let mut world = World::new();
+            let client = world.connect();
+            for piece in [&lines[..cut], &lines[cut..]].into_iter().filter(|one| !one.is_empty()) {
+                world.post(client, piece);
+                world.settle();
+            }
+            assert_eq!(world.text(client), expected, "{} cut at {cut}", lines.escape_ascii());
+        }
+    }
+}
+
 /// Scripts of commands whose every answer must be Redis's.
 const SCRIPTS: &[&[&str]] = &[
     &["MULTI", "MULTI", "SET a 1", "EXEC"],

@@ -62,3 +62,48 @@ fn commands_are_listed_by_pattern_and_category() {
     let long = format!("PATTERN {}", "a".repeat(1025));
     assert_eq!(listed(&mut world, &long), "-ERR the pattern is longer than 1024 bytes|");
 }
+
+/// What is answered to these bytes, which come in two pieces where a cut is given, and whether the
+/// connection is closed.
+fn answer_to(bytes: &[u8], cut: usize) -> (String, bool) {
+    let mut world = World::new();
+    let client = world.connect();
+    for piece in [&bytes[..cut], &bytes[cut..]] {
+        if !piece.is_empty() {
+            world.post(client, piece);
+            world.settle();
+        }
+    }
+    (world.wait(client), world.closed == [client])
+}
+
+#[test]
+fn a_line_is_answered_alike_wherever_it_was_cut() {
+    let unknown =
+        |name, rest| format!("-ERR unknown command '{name}', with args beginning with: {rest}|");
+    let lines: [(&[u8], Option<String>); 13] = [
+        (b"foo! bar\r\n", Some(unknown("foo!", "'bar' "))),
+        (b"foo\xffbar\r\n", Some(unknown("foo\u{fffd}bar", ""))),
+        (b"SET a \x01\x02\r\n", Some("+OK|".to_owned())),
+        (b"MSET a \x01\x02 b \0\r\n", Some("+OK|".to_owned())),
+        (b"\r\n \x0bSET k \0\x01\r\n", Some("+OK|".to_owned())),
+        (b"\"x\\x50\" \x01\r\n", Some(unknown("xP", "'\u{1}' "))),
+        (b"SE\x01 a b\r\n", None),
+        (b"SE\"\x01\r\n", None),
+        (b"{\"a\": 1}\r\n", None),
+        (b"(a) 1\r\n", None),
+        (b"X-Header: 1\r\n", None),
+        (b"\x0a\0\0\0\x01\0GET k\n", None),
+        (b"A\0\0\0\x01\0\0\0GET k\r\n", None),
+    ];
+    for (line, expected) in lines {
+        let uncut = answer_to(line, 0);
+        match expected {
+            Some(answer) => assert_eq!(uncut, (answer, false), "{}", line.escape_ascii()),
+            None => assert!(uncut.1, "{}: {}", line.escape_ascii(), uncut.0),
+        }
+        for cut in 1..line.len() {
+            assert_eq!(answer_to(line, cut), uncut, "{} cut at {cut}", line.escape_ascii());
+        }
+    }
+}
