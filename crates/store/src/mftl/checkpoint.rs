@@ -502,13 +502,15 @@ fn write_pages(out: &mut Vec<u8>, kind: u8, pages: impl ExactSizeIterator<Item =
 }
 
 fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment: u16) {
-    if index.keys_in(segment) == 0 {
+    let orphans = index.orphans_in(segment);
+    let keys = index.keys_in(segment) + orphans.len() as u32;
+    if keys == 0 {
         return;
     }
     out.push(SEGMENT);
     out.extend_from_slice(&keyspace.get().to_le_bytes());
     out.extend_from_slice(&u32::from(segment).to_le_bytes());
-    out.extend_from_slice(&index.keys_in(segment).to_le_bytes());
+    out.extend_from_slice(&keys.to_le_bytes());
     for (id, chain, dead) in index.keys_from(segment, 0) {
         let versions =
             chain.clone().filter(|(_, place)| place.page() < Location::MAX_PAGES).count();
@@ -518,6 +520,11 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
         for (version, place) in chain.filter(|(_, place)| place.page() < Location::MAX_PAGES) {
             put_version(out, version);
             out.extend_from_slice(&place.raw().to_le_bytes());
+        }
+    }
+    for (id, dead) in orphans {
+        for word in [id.tag, id.check, dead, 0] {
+            out.extend_from_slice(&word.to_le_bytes());
         }
     }
 }

@@ -92,9 +92,6 @@ struct Recovery {
     /// Pages of each block that are known to be programmed.
     pages: Vec<u32>,
     invalid: InvalidPages,
-    /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds
-    /// those, and not the dead.
-    orphans: Vec<(KeyspaceId, KeyId, u32)>,
     /// Superseded records in blocks that may be of large values: those let the blocks of their parts
     /// know, once it is clear which blocks those are.
     superseded: Vec<(KeyspaceId, KeyId, Superseded)>,
@@ -133,7 +130,6 @@ pub(super) fn open(
         sequence: 0,
         pages: vec![0; geometry.blocks as usize],
         invalid: InvalidPages::default(),
-        orphans: Vec::new(),
         superseded: Vec::new(),
         tombstones: Vec::new(),
         outside: Vec::new(),
@@ -260,10 +256,7 @@ impl Recovery {
         candidates: &Candidates,
     ) -> Result<(Content, Vec<BlockId>), StoreError> {
         for (&number, blocks) in candidates.iter().rev() {
-            debug_assert!(
-                self.spaces.list.is_empty() && self.orphans.is_empty(),
-                "a checkpoint is loaded into nothing"
-            );
+            debug_assert!(self.spaces.list.is_empty(), "a checkpoint is loaded into nothing");
             let blocks: Vec<BlockId> = blocks.iter().map(|&(_, block)| block).collect();
             if let Some(bytes) = self.read_checkpoint(device, number, &blocks)?
                 && let Some(content) = self.parse_checkpoint(&bytes)
@@ -274,7 +267,6 @@ impl Recovery {
             self.report.bad_checkpoints += 1;
             self.named.fill(false);
             self.spaces = Spaces::default();
-            self.orphans.clear();
         }
         self.spaces = Spaces::of_whole_log();
         Ok((Content::default(), Vec::new()))
@@ -327,7 +319,7 @@ impl Recovery {
 
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
-        let (orphans, named) = (&mut self.orphans, &mut self.named);
+        let named = &mut self.named;
         named.fill(false);
         let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, item| {
@@ -356,9 +348,6 @@ impl Recovery {
             index.restore(id, &kept, dead);
             if let (Some(order), Some((youngest, _))) = (order, kept.first()) {
                 order.are_older_than(youngest.timestamp);
-            }
-            if kept.is_empty() && dead > 0 {
-                orphans.push((keyspace, id, dead));
             }
         })?;
         let beyond = |mark: &BlockMark| mark.scan_from > geometry.pages_per_block;
@@ -471,11 +460,6 @@ impl Recovery {
         })?;
         self.report.read_bytes += read;
         self.blocks.unclaimed_parts_died();
-        for (keyspace, id, dead) in core::mem::take(&mut self.orphans) {
-            if let Some(space) = self.spaces.get_mut(keyspace) {
-                space.index.add_dead(id, dead);
-            }
-        }
         let damaged = self.invalid.settle(&mut self.pages, geometry, &mut self.blocks);
         self.report.corrupt_pages += damaged.inside;
         self.report.unreadable_tails += damaged.behind;

@@ -18,7 +18,6 @@ use super::jobs::MOST_FAILURES;
 use super::spaces::Fence;
 use super::tail::{self, TailFate, TailRecord};
 use super::translations::Name;
-use crate::kit::port::Purpose;
 use crate::kit::volume::Volume;
 use crate::layout::{self, PageKind, Record, RecordKind};
 use crate::limits::GROUP_PAGES;

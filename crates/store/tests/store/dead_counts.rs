@@ -8,6 +8,7 @@ use timestone_store::{Mftl, StoreError};
 use crate::collection::{Dice, seeds};
 use crate::driver::{Driver, SPACE, at, config, media, open, version};
 use crate::held::{FirstErase, HoldsErase};
+use crate::unruly_erases::spoil_checkpoints;
 
 /// Pumps until collection rests and everything is durable.
 fn rest(driver: &mut Driver) {
@@ -383,4 +384,69 @@ fn what_is_left_in_other_blocks_and_not_counted_is_noticed() {
         found
     });
     assert!(found, "the planted bug is found");
+}
+
+/// A version is superseded by one that is not durable yet; its block is erased, and the power goes. The log brings
+/// the younger one again, which is deleted, and collected. What a scan of everything finds of the key then: there is
+/// a still older version, in a block that stays.
+fn found_behind_what_came_again() -> Option<Vec<u8>> {
+    const FREE: u32 = 14;
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, config());
+    // Blocks of eight pages with six records each.
+    let fill = |driver: &mut Driver, keys: core::ops::Range<u64>, time: u64| {
+        keys.for_each(|n| driver.put(&n.to_be_bytes(), time, &[1; 600]));
+    };
+    driver.put(b"key", 10, &[1; 600]);
+    fill(&mut driver, 0..47, 10);
+    driver.put(b"key", 20, &[2; 600]);
+    fill(&mut driver, 100..146, 20);
+    driver.store.advance_watermark(at(22));
+    driver.put(b"key", 25, &[3; 600]);
+    for n in (10_000..).step_by(6) {
+        fill(&mut driver, n..n + 6, 26);
+        driver.sync();
+        if driver.store.stats().space.free_blocks <= FREE {
+            break;
+        }
+    }
+    driver.checkpoint();
+    let stats = driver.store.stats();
+    assert_eq!((stats.index.dead_records, stats.collection.collected_blocks), (1, 0));
+    fill(&mut driver, 100..146, 31);
+    driver.put(b"key", 30, &[4; 600]);
+    driver.store.advance_watermark(at(40));
+    driver.pumps(20);
+    assert_eq!(driver.store.stats().collection.collected_blocks, 1, "nothing lives there");
+    media.power_cut(1);
+    drop(driver);
+    let (mut driver, report) = open(&media, config());
+    assert_eq!((report.checkpoint, driver.value(b"key", 1 << 40)), (Some(1), None));
+    driver.put(b"key", 30, &[4; 600]);
+    driver.delete(b"key", 50);
+    driver.sync();
+    for n in 0..4000u64 {
+        driver.put(&(100 + n % 7).to_be_bytes(), 60 + n, &[2; 700]);
+        driver.store.advance_watermark(at(59 + n));
+        driver.store.advance_replay_floor(at(59 + n));
+        driver.pump();
+    }
+    rest(&mut driver);
+    drop(driver);
+    spoil_checkpoints(&media, 60 * 8);
+    let (mut driver, report) = open(&media, config());
+    assert_eq!(report.checkpoint, None);
+    driver.value(b"key", 1 << 40)
+}
+
+#[test]
+fn what_a_version_that_was_lost_had_superseded_does_not_come_back() {
+    assert_eq!(found_behind_what_came_again(), None);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn dead_records_that_are_forgotten_without_a_version_are_found() {
+    use timestone_types::planted::{Bug, with};
+    assert_eq!(with(Bug::ForgetsOrphans, found_behind_what_came_again), Some(vec![1; 600]));
 }

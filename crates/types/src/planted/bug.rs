@@ -309,6 +309,8 @@ pub enum Bug {
     KeepsPooledBuffers,
     /// Dead records that lie above a fence are not counted any more when it has been through.
     ForgetsDeadAboveFence,
+    /// Dead records of a key are forgotten while it has no version in the index.
+    ForgetsOrphans,
     /// What a fence has hidden since it was met is counted down when its block is erased.
     CountsHiddenDown,
     /// A block that a crash left in doubt is cleaned although somebody reads in it.

@@ -33,7 +33,6 @@ use super::victim::{
 };
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
-use crate::kit::port::Purpose;
 use crate::kit::staging::Staging;
 use crate::kit::volume::Volume;
 use crate::kit::writer::{StreamId, Writer};

@@ -65,7 +65,7 @@ impl Index {
     /// The block with a record that [`Self::assess`] called dead is erased, or the record was never
     /// written.
     pub(crate) fn erased(&mut self, id: KeyId) {
-        let Some(slot) = self.slot(id) else { return };
+        let Some(slot) = self.slot(id) else { return self.orphans.take_one(id) };
         let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
         self.dead -= 1;
         let dead_count = *self.pool.get(link);
@@ -110,12 +110,22 @@ impl Index {
         self.head(id, slot).older != Link::NONE
     }
 
-    /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
-    pub(crate) fn add_dead(&mut self, id: KeyId, dead: u32) {
-        self.assert_sound();
-        if let Some(slot) = self.slot(id) {
+    /// A key has a version again: what it had of dead records is counted with it.
+    pub(super) fn adopt(&mut self, id: KeyId) {
+        if let Some(dead) = self.orphans.take(id)
+            && !is_planted!(ForgetsOrphans)
+            && let Some(slot) = self.slot(id)
+        {
             self.count_dead(id, slot, dead, Counted::Others);
         }
+    }
+
+    /// Dead records of keys of one segment that have no version, and how many each has.
+    pub(crate) fn orphans_in(
+        &self,
+        segment: u16,
+    ) -> impl ExactSizeIterator<Item = (KeyId, u32)> + '_ {
+        self.orphans.of_segment(segment)
     }
 
     /// The records of one segment that their blocks take for alive: of each key the youngest one, unless that is

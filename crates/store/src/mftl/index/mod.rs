@@ -28,6 +28,7 @@ mod ahead;
 mod chain;
 mod dead;
 mod location;
+mod orphans;
 mod pool;
 mod segment;
 mod walked;
@@ -35,6 +36,7 @@ mod walked;
 use timestone_types::{Timestamp, Version, is_planted};
 
 use dead::Counted;
+use orphans::Orphans;
 use pool::{Link, Node, Pool};
 use segment::{Growth, Head, Segment};
 use walked::Walked;
@@ -122,6 +124,8 @@ pub(crate) struct Index {
     walked: Walked,
     /// Tombstones that hide nothing any more, for whoever asks next.
     bare: Vec<(KeyId, Version, Location)>,
+    /// Dead records of keys that have no version now.
+    orphans: Orphans,
 }
 
 impl Index {
@@ -138,6 +142,7 @@ impl Index {
             expiring_heads: 0,
             walked: Walked::default(),
             bare: Vec::new(),
+            orphans: Orphans::default(),
         }
     }
 
@@ -193,7 +198,7 @@ impl Index {
     pub(crate) fn bytes(&self) -> u64 {
         let tables: u64 = self.segments.iter().map(Segment::bytes).sum();
         let beside = self.segments.capacity() * size_of::<Segment>() + self.walked.bytes();
-        tables + beside as u64 + self.pool.bytes()
+        tables + beside as u64 + self.pool.bytes() + self.orphans.bytes()
     }
 
     #[inline]
@@ -281,6 +286,7 @@ impl Index {
                 );
                 self.keys += 1;
                 self.count_head(location, true);
+                self.adopt(id);
                 None
             }
             Spot::Youngest(slot) => {
@@ -492,7 +498,10 @@ impl Index {
         watermark: Timestamp,
         droppable: bool,
     ) -> Assessment {
-        let Some(slot) = self.slot(id) else { return Assessment::Untracked };
+        let Some(slot) = self.slot(id) else {
+            let is_counted = self.orphans.has(id);
+            return if is_counted { Assessment::Dead } else { Assessment::Untracked };
+        };
         let head = *self.head(id, slot);
         let dead_count = self.dead_count_of(&head);
         let untracked = if dead_count.is_some() { Assessment::Dead } else { Assessment::Untracked };
@@ -648,7 +657,7 @@ impl Index {
             .collect();
         let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
-        self.restore(id, &survivors, dead);
+        self.install(id, &survivors, (dead, Counted::Others));
         if head.version() != version {
             self.note_bare(id);
         }
@@ -686,8 +695,12 @@ impl Index {
         debug_assert_eq!(self.segments.len(), SEGMENTS, "a segment for each number");
     }
 
-    /// Installs a chain (youngest first) of a key that is not there, as a checkpoint has it.
+    /// Installs a chain (youngest first) of a key that is not there, as a checkpoint has it. Without a version its
+    /// dead records wait for one.
     pub(crate) fn restore(&mut self, id: KeyId, versions: &[(Version, Location)], dead: u32) {
+        if versions.is_empty() {
+            self.orphans.add(id, dead);
+        }
         self.install(id, versions, (dead, Counted::Others));
     }
 

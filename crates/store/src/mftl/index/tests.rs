@@ -296,3 +296,20 @@ fn a_tombstone_that_counts_twice_is_noticed() {
     use timestone_types::planted::{Bug, with};
     assert_eq!(with(Bug::CountsBareAgain, told_of_a_fence), [[10, 20, 30], [10, 20, 30]]);
 }
+
+#[test]
+fn dead_records_of_a_key_without_a_version_wait_for_one() {
+    let (mut index, mark) = (Index::new(), Timestamp::from_nanos(100));
+    index.restore(id(1), &[], 2);
+    assert_eq!((index.keys(), index.dead()), (0, 0));
+    assert_eq!(index.orphans_in(id(1).segment).collect::<Vec<_>>(), [(id(1), 2)]);
+    // One of them goes with its block.
+    assert_eq!(index.assess(id(1), at(10), 7, mark, false), Assessment::Dead);
+    index.erased(id(1));
+    let place = Location::new(9, true, false);
+    index.put(id(1), Spot::NewKey, at(50), place, mark);
+    assert!(index.hides(id(1)) && index.dead() == 1 && index.orphans_in(id(1).segment).len() == 0);
+    assert_eq!(index.assess(id(1), at(50), 9, mark, true), Assessment::Keep);
+    index.erased(id(1));
+    assert_eq!(index.assess(id(1), at(50), 9, mark, true), Assessment::DroppedTombstone);
+}
