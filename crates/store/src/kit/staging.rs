@@ -289,14 +289,21 @@ impl Staging {
         first.is_some_and(|staged| staged.ordinal.is_some())
     }
 
-    /// Whether the next pump can do something: the device wakes what waits for it.
+    /// Whether the next pump can do something, which [`Self::next_head`] does in its order: the device wakes what
+    /// waits for it, and what waits for room lets nothing pass.
     pub(crate) fn has_work(&self, volume: &Volume) -> bool {
         let ledger = &volume.writer.ledger;
         let may_link = !self.is_writing();
-        self.staged().any(|staged| match staged.ordinal {
-            None => staged.may_write_part(volume),
-            Some(ordinal) => may_link && ledger.is_synced(StreamId::Large, ordinal),
-        })
+        for staged in self.order.iter().filter_map(|&slot| self.slot(slot)) {
+            match staged.ordinal {
+                None => return staged.may_write_part(volume),
+                Some(ordinal) if may_link && ledger.is_synced(StreamId::Large, ordinal) => {
+                    return true;
+                }
+                Some(_) => {}
+            }
+        }
+        false
     }
 
     /// The lowest batch of a staged put.
