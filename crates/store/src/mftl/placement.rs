@@ -10,6 +10,9 @@
 //! estimate for the next one is that of SepBIT (Wang and others, FAST 2022, §3), for puts; two
 //! streams of puts gain nearly as much as four.
 //!
+//! Puts become durable in their order, and a page of the warm stream waits for company. So that stream is used
+//! where it gets its share of puts: *otherwise* all puts wait for pages that a few fill.
+//!
 //! Hidden dependency that this module made explicit: places depend on timestamps, which the caller
 //! chooses. Wrong ones cost moves, and nothing else.
 //!
@@ -24,6 +27,8 @@ use crate::kit::writer::StreamId;
 const PARTS_OF_DEVICE: u64 = 8;
 /// How many of them were written since what was put long ago.
 const PARTS_OF_LONG: usize = 2;
+/// One of so many puts goes to the warm stream, at least, while that is used.
+const LEAST_SHARE: u64 = 8;
 
 /// When which part of the device was written.
 #[derive(Default)]
@@ -35,6 +40,11 @@ pub(super) struct Placement {
     youngest: Timestamp,
     /// When the next part has been written, by the clock of the blocks.
     next_mark: u64,
+    /// Puts since the last mark, and those of keys that live long among them.
+    puts: u64,
+    long_lived: u64,
+    /// Before that these were enough.
+    is_used: bool,
 }
 
 impl Placement {
@@ -52,7 +62,10 @@ impl Placement {
         }
         let [.., long_ago] = self.marks;
         let lives_long = superseded.is_some_and(|at| at < long_ago);
-        if lives_long && blocks.may_separate() { StreamId::Warm } else { StreamId::Hot }
+        self.puts += 1;
+        self.long_lived += u64::from(lives_long);
+        let is_apart = lives_long && self.is_used && blocks.may_separate();
+        if is_apart { StreamId::Warm } else { StreamId::Hot }
     }
 
     #[cold]
@@ -61,6 +74,8 @@ impl Placement {
         self.next_mark = blocks.clock() + (pages / PARTS_OF_DEVICE).max(1);
         self.marks.rotate_right(1);
         self.marks[0] = self.youngest;
+        self.is_used = self.long_lived * LEAST_SHARE >= self.puts.max(1);
+        (self.puts, self.long_lived) = (0, 0);
         debug_assert!(self.marks.is_sorted_by(|younger, older| younger >= older));
     }
 }
@@ -100,16 +115,41 @@ mod tests {
         let at = Timestamp::from_nanos;
         assert_eq!(placement.stream(at(100), None, &blocks), StreamId::Hot, "a new key");
         assert_eq!(placement.stream(at(101), Some(at(1)), &blocks), StreamId::Hot, "who knows");
-        for begun in 1..=2 {
+        for begun in 1..=3 {
             write_pages(PART, &mut blocks);
             let put_at = at(100 * (begun + 1));
-            assert_eq!(
-                placement.stream(put_at, Some(at(99)), &blocks),
-                if begun < 2 { StreamId::Hot } else { StreamId::Warm }
-            );
+            let stream = placement.stream(put_at, Some(at(99)), &blocks);
+            // It is used when such keys were met in one part.
+            assert_eq!(stream, if begun < 3 { StreamId::Hot } else { StreamId::Warm });
         }
-        assert_eq!(placement.stream(at(301), Some(at(99)), &blocks), StreamId::Warm);
-        assert_eq!(placement.stream(at(302), Some(at(150)), &blocks), StreamId::Hot);
-        assert_eq!(placement.stream(at(303), None, &blocks), StreamId::Hot, "a new key");
+        assert_eq!(placement.stream(at(401), Some(at(99)), &blocks), StreamId::Warm);
+        assert_eq!(placement.stream(at(402), Some(at(250)), &blocks), StreamId::Hot);
+        assert_eq!(placement.stream(at(403), None, &blocks), StreamId::Hot, "a new key");
+    }
+
+    /// The streams to which puts of keys that live long go in the last of some parts, one of so many puts
+    /// being such.
+    fn streams_of_long_lived(every: u64) -> Vec<StreamId> {
+        let (mut blocks, mut placement) = (device(), Placement::default());
+        let (at, mut streams) = (Timestamp::from_nanos, Vec::new());
+        for part in 1..=5u64 {
+            write_pages(PART, &mut blocks);
+            for n in 0..160 {
+                let now = part * 1000 + n;
+                let lives_long = n % every == 0;
+                let superseded = at(if lives_long { 1 } else { now - 1 });
+                let stream = placement.stream(at(now), Some(superseded), &blocks);
+                if lives_long && part == 5 {
+                    streams.push(stream);
+                }
+            }
+        }
+        streams
+    }
+
+    #[test]
+    fn few_keys_that_live_long_have_no_stream_of_their_own() {
+        assert!(streams_of_long_lived(4).iter().all(|&stream| stream == StreamId::Warm));
+        assert!(streams_of_long_lived(20).iter().all(|&stream| stream == StreamId::Hot));
     }
 }

@@ -427,3 +427,30 @@ pub(super) fn fence_record(
 }
 
 const _: () = assert!(NO_PAGE > UNKNOWN_PAGE, "both lie above every page");
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::Geometry;
+
+    use super::*;
+
+    /// Bytes for each key of SkimpyFTL's device (§4): 20 million keys, 32 GB in blocks of 32 pages.
+    fn index_bytes(translated_thousandths: u64) -> f64 {
+        const KEYS: u64 = 20_000_000;
+        let blocks = (32_000_000_000u64 / (32 * 4096)) as u32;
+        let geometry = Geometry { pages_per_block: 32, blocks, max_blocks: blocks };
+        let mut buckets = Buckets::new(Buckets::bits_for(KEYS, 3), geometry.most_pages());
+        buckets.begun(BlockId(blocks - 1), 1);
+        let wholes = WholeRewritings::new(buckets.count(), blocks);
+        let known = (KEYS * translated_thousandths / 1000) as usize;
+        let translations = Translations::new(known, true, geometry);
+        (buckets.bytes() + wholes.bytes() + translations.bytes()) as f64 / KEYS as f64
+    }
+
+    /// `mftl` has 45 there (docs/experiments/skimpy-f5.md).
+    #[test]
+    fn with_few_translations_the_index_takes_a_twentieth_of_a_full_one() {
+        let [few, many] = [14, 100].map(index_bytes);
+        assert!(few <= 45.0 / 20.0 && many <= 5.3, "{few} {many}");
+    }
+}
