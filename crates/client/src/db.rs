@@ -228,7 +228,8 @@ impl Db {
         self.call(|db| async move { db.keyspaces().await })
     }
 
-    /// Drops a keyspace with all its keys.
+    /// Drops a keyspace with all its keys; see [`crate::LocalDb::drop_keyspace`] for what holds after an
+    /// error.
     pub fn drop_keyspace(&self, name: &str) -> Pending<()> {
         let name = name.to_owned();
         self.call(move |db| async move { db.drop_keyspace(&name).await })

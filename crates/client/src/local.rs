@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use timestone_clock::server_time::ClockFigures;
-use timestone_cluster::{Keyspace, KeyspaceOptions};
+use timestone_cluster::{ClusterError, Keyspace, KeyspaceOptions};
 use timestone_session::{
     ClockOffset, Condition, EngineStats, KeyName, Mutation, RequestOptions, SessionError,
     SessionId, Step, Ticket, TxnHandle, TxnOptions, TxnStatus, ValueView,
@@ -22,7 +22,7 @@ use timestone_wire::CallAt;
 
 use crate::calls::Caller;
 use crate::event_loop::Core;
-use crate::master::Master;
+use crate::master::{Master, bad_keyspace};
 use crate::operation::{Met, Operation};
 use crate::ops::{Output, owned, unexpected};
 use crate::owned::{OwnedCondition, OwnedMutation};
@@ -429,9 +429,15 @@ impl LocalDb {
     /// Drops a keyspace: its keys are gone, and its id is never used again.
     ///
     /// # Errors
-    /// No such keyspace, or the one that cannot be dropped.
+    /// No such keyspace, or the one that cannot be dropped: nothing has changed. After any other
+    /// error the keyspace may be there still, with its keys or without them; dropping it again ends
+    /// it.
     pub async fn drop_keyspace(&self, name: &str) -> Result<()> {
         let id = self.master().keyspace_id(name).await?;
+        if id == KeyspaceId::DEFAULT {
+            // The master would refuse it as well, but only once its keys are gone.
+            return Err(bad_keyspace(&ClusterError::KeyspacePermanent));
+        }
         self.clear(id).await?;
         let dropped = self.master().drop_keyspace(name).await?;
         if dropped != id {

@@ -192,6 +192,6 @@ fn misunderstood() -> Error {
     )
 }
 
-fn bad_keyspace(error: &ClusterError) -> Error {
+pub(crate) fn bad_keyspace(error: &ClusterError) -> Error {
     Error::new(ErrorCode::BadArgument, error.to_string(), "")
 }

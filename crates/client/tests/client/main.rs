@@ -586,6 +586,18 @@ fn keyspaces_are_created_listed_used_and_dropped() {
     );
 }
 
+/// The keyspace that every cluster has keeps its keys when somebody tries to drop it.
+#[test]
+fn a_keyspace_that_cannot_be_dropped_is_not_emptied_either() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    db.put(b"k", b"v").unwrap();
+    let error = db.drop_keyspace("default").unwrap_err();
+    assert_eq!(error.code(), ErrorCode::BadArgument);
+    assert!(error.to_string().contains("default always exists"), "{error}");
+    assert_eq!(db.get(b"k").unwrap().unwrap(), b"v");
+}
+
 /// A name may be another keyspace's than before, whoever has changed that.
 #[test]
 fn a_name_is_that_of_the_keyspace_that_has_it_now() {
