@@ -75,6 +75,19 @@ impl Expires {
             Self::At(at) => Expiry::at(at),
         }
     }
+
+    /// The expiry of a value that is to be seen for a while, seen from `now`. One that has passed
+    /// would delete its key: most often it is a span whose unit was forgotten.
+    pub(crate) fn resolve_ahead(self, now: Timestamp) -> Result<Expiry, String> {
+        let expiry = self.resolve(now);
+        match expiry.has_passed(now) {
+            true => Err(format!(
+                "lies in the past ({}); write a span with its unit, such as 30s, or a date to come",
+                shown(expiry.timestamp())
+            )),
+            false => Ok(expiry),
+        }
+    }
 }
 
 impl FromStr for Expires {
@@ -127,5 +140,11 @@ mod tests {
         );
         assert!(matches!("2026-11-20T12:00:00Z".parse::<Expires>().unwrap(), Expires::At(_)));
         assert!("whenever".parse::<Expires>().is_err());
+        let noon = Timestamp::from_nanos(1_795_176_000_000_000_000);
+        let unit_forgotten = "30".parse::<Expires>().unwrap();
+        let words = unit_forgotten.resolve_ahead(noon).unwrap_err();
+        assert!(words.contains("past (1970-01-01") && words.contains("30s"), "{words}");
+        let soon = "30s".parse::<Expires>().unwrap();
+        assert_eq!(soon.resolve_ahead(noon), Ok(soon.resolve(noon)));
     }
 }

@@ -45,13 +45,8 @@ pub(crate) fn run(args: &PutArgs, format: Format) -> Result<(), Failure> {
         None => db.put(&key, &value)?,
         Some(end) => {
             let now = db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
-            let expiry = end.resolve(now);
-            if expiry.has_passed(now) {
-                return Err(Failure::usage(format!(
-                    "--expire lies in the past ({})",
-                    moment::shown(expiry.timestamp())
-                )));
-            }
+            let past = |problem| Failure::usage(format!("--expire {problem}"));
+            let expiry = end.resolve_ahead(now).map_err(past)?;
             db.put_until(&key, &value, expiry)?
         }
     };

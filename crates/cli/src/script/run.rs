@@ -61,7 +61,10 @@ impl Runner {
             }
             Statement::Put { key, value, end: None } => self.transaction.put(key, value)?,
             Statement::Put { key, value, end: Some(end) } => {
-                self.transaction.put_until(key, value, end.resolve(self.now))?;
+                let past =
+                    |problem| Failure::usage(format!("the expiry of {} {problem}", shown(key)));
+                let expiry = end.resolve_ahead(self.now).map_err(past)?;
+                self.transaction.put_until(key, value, expiry)?;
             }
             Statement::Delete(key) => self.transaction.delete(key)?,
             Statement::If(key, test) => {
