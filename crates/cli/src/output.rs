@@ -2,7 +2,8 @@
 //!
 //! Keys and values are bytes. In JSON they are text where they are UTF-8 (`"key"`), base64
 //! otherwise (`"key_base64"`); in tables whatever is not printable is escaped; as text they are
-//! written as they are. A reader that goes away early (`| head`) ends the command quietly.
+//! written as they are. A reader that goes away early (`| head`) ends the command quietly; one that has
+//! a verdict or a commit to come goes on to it without a reader ([`or_unread`]).
 
 use std::io::{self, IsTerminal, Write};
 
@@ -44,6 +45,15 @@ pub(crate) fn write_line(text: &str) -> Result<(), Failure> {
 /// Says something on standard error; when nobody listens, nothing is lost.
 pub(crate) fn say(words: &str) {
     let _ = writeln!(io::stderr().lock(), "{words}");
+}
+
+/// Printed, or nobody reads any more: for commands whose exit code tells more than that they have
+/// printed.
+pub(crate) fn or_unread(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(failure) if failure.is_silent() && failure.code == 0 => Ok(()),
+        printed => printed,
+    }
 }
 
 fn cannot_write(error: io::Error) -> Failure {
@@ -178,6 +188,13 @@ mod tests {
             assert_eq!(from_base64(bad), None, "{bad:?}");
         }
         assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+
+    #[test]
+    fn only_a_reader_that_has_gone_is_forgiven() {
+        assert!(or_unread(Err(cannot_write(io::ErrorKind::BrokenPipe.into()))).is_ok());
+        assert!(or_unread(Err(cannot_write(io::ErrorKind::StorageFull.into()))).is_err());
+        assert!(or_unread(Err(Failure::not_found(String::new()))).is_err());
     }
 
     #[test]

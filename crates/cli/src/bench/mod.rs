@@ -29,7 +29,7 @@ use timestone_workload::{Pace, Report, WorkloadKind, WorkloadSpec};
 
 use crate::failure::Failure;
 use crate::logging;
-use crate::output::{Format, say, write_line};
+use crate::output::{Format, or_unread, say, write_line};
 use crate::signals::Interrupt;
 
 pub(crate) use flags::BenchArgs;
@@ -198,7 +198,7 @@ fn run_on(
         }
         _ => None,
     };
-    print(&report(args, setup, host, &measured), format)?;
+    or_unread(print(&report(args, setup, host, &measured), format))?;
     verdict(setup, &measured, total, clocks.as_deref())
 }
 

@@ -24,7 +24,7 @@ use timestone_workload::history::{self, History, Judged, MicroOp, Seen};
 use timestone_workload::redis;
 
 use crate::failure::Failure;
-use crate::output::{Format, say, write_json, write_line};
+use crate::output::{Format, or_unread, say, write_json, write_line};
 
 /// Flags of `timestone check`.
 #[derive(Args, Debug)]
@@ -136,11 +136,12 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     }
     let workload = workload.map_err(|problem| Failure::usage(format!("{name}: {problem}")))?;
     let verdict = judge(args, workload, &history, promise)?;
-    if format == Format::Json {
-        write_json(&describe(args, workload, promise, &verdict))?;
-    } else {
-        write_line(&format!("{name}: {}, {}: {verdict}", workload.name(), promise.name()))?;
-    }
+    or_unread(match format {
+        Format::Json => write_json(&describe(args, workload, promise, &verdict)),
+        Format::Text | Format::Table => {
+            write_line(&format!("{name}: {}, {}: {verdict}", workload.name(), promise.name()))
+        }
+    })?;
     if verdict.is_valid() {
         return Ok(());
     }
@@ -214,11 +215,10 @@ fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failu
         )));
     }
     let verdict = check_redis(&history);
-    if format == Format::Json {
-        write_json(&describe(args, Workload::Redis, Promise::Conflicts, &verdict))?;
-    } else {
-        write_line(&format!("{name}: redis: {verdict}"))?;
-    }
+    or_unread(match format {
+        Format::Json => write_json(&describe(args, Workload::Redis, Promise::Conflicts, &verdict)),
+        Format::Text | Format::Table => write_line(&format!("{name}: redis: {verdict}")),
+    })?;
     if verdict.is_valid() {
         return Ok(());
     }

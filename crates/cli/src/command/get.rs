@@ -9,7 +9,9 @@ use timestone::Value;
 use crate::failure::Failure;
 use crate::link::{KeyspaceTarget, key_bytes};
 use crate::moment::{self, Moment};
-use crate::output::{Format, put_bytes, shown, table, write_json, write_line, write_value};
+use crate::output::{
+    Format, or_unread, put_bytes, shown, table, write_json, write_line, write_value,
+};
 
 /// Flags of `timestone get`.
 #[derive(Args, Debug)]
@@ -35,7 +37,7 @@ pub(crate) fn run(args: &GetArgs, format: Format) -> Result<(), Failure> {
             None => Err(Failure::not_found(format!("there is no key '{}'", shown(&key)))),
         },
         Format::Json => {
-            write_json(&describe(&key, found.as_ref()))?;
+            or_unread(write_json(&describe(&key, found.as_ref())))?;
             if found.is_some() { Ok(()) } else { Err(Failure::not_found(String::new())) }
         }
         Format::Table => {

@@ -10,7 +10,7 @@ use super::status::{first_answer, native_of};
 use crate::bench::progress;
 use crate::failure::Failure;
 use crate::link::Target;
-use crate::output::{Format, table, write_json, write_line};
+use crate::output::{Format, or_unread, table, write_json, write_line};
 use crate::probe;
 
 /// Flags of `timestone scrub`.
@@ -47,11 +47,11 @@ pub(crate) fn run(args: &ScrubArgs, format: Format) -> Result<(), Failure> {
         seen.push(scrub(&map, shard, &asked));
     }
     bar.finish_and_clear();
-    match format {
-        Format::Json => write_json(&describe(&seen))?,
-        Format::Table => print_table(&seen)?,
-        Format::Text => print_text(&seen)?,
-    }
+    or_unread(match format {
+        Format::Json => write_json(&describe(&seen)),
+        Format::Table => print_table(&seen),
+        Format::Text => print_text(&seen),
+    })?;
     if let Some(failure) = seen.iter().find_map(|shard| shard.found.as_ref().err()) {
         return Err(Failure::failed(failure.to_string()));
     }

@@ -15,7 +15,7 @@ use timestone_types::Span;
 
 use crate::failure::Failure;
 use crate::link::Target;
-use crate::output::{Format, table, write_json, write_line};
+use crate::output::{Format, or_unread, table, write_json, write_line};
 use crate::probe::{self, Answer};
 
 /// Flags of `timestone status`.
@@ -50,11 +50,11 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
             AskedServer { id: info.id.get(), address: native, answer }
         })
         .collect();
-    match format {
-        Format::Json => write_json(&describe(&map, &servers))?,
-        Format::Table => print_tables(&map, &servers)?,
-        Format::Text => print_text(&map, &servers)?,
-    }
+    or_unread(match format {
+        Format::Json => write_json(&describe(&map, &servers)),
+        Format::Table => print_tables(&map, &servers),
+        Format::Text => print_text(&map, &servers),
+    })?;
     let missing: Vec<_> =
         servers.iter().filter_map(|server| server.answer.as_ref().err()).collect();
     match missing[..] {

@@ -10,7 +10,7 @@ use timestone::{TxnId, TxnStatus};
 
 use crate::failure::Failure;
 use crate::link::KeyspaceTarget;
-use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
+use crate::output::{Format, or_unread, put_bytes, shown, table, write_json, write_line};
 use crate::script::{self, Runner, ScriptOutcome, ScriptRead};
 
 /// Flags of `timestone txn`.
@@ -53,10 +53,13 @@ pub(crate) fn run(args: &TxnArgs, format: Format) -> Result<(), Failure> {
         return print_status(*id, args.place.target.connect()?.status(*id)?, format);
     }
     let mut reads: Vec<ScriptRead> = Vec::new();
+    let mut is_read = true;
     let ending = {
         let mut observe = |seen: ScriptRead| {
-            if format == Format::Text {
-                write_line(&sentence(&seen))?;
+            // A reader that goes away ends the printing, and not the transaction: the exit code tells
+            // how it ended.
+            if format == Format::Text && is_read {
+                is_read = is_printed(write_line(&sentence(&seen)))?;
             }
             reads.push(seen);
             Ok(())
@@ -69,8 +72,19 @@ pub(crate) fn run(args: &TxnArgs, format: Format) -> Result<(), Failure> {
             Runner::begin(&args.place.connect()?)?.run(&statements, &mut observe)
         }
     };
-    report(&reads, &ending, format)?;
-    ending.map(drop)
+    let printed = or_unread(report(&reads, &ending, format));
+    match ending? {
+        ScriptOutcome::Committed(at) => {
+            printed.map_err(|failure| failure.after(&format!("committed at {at}")))
+        }
+        ScriptOutcome::Aborted => printed,
+    }
+}
+
+/// Whether there was somebody to read it.
+fn is_printed(printed: Result<(), Failure>) -> Result<bool, Failure> {
+    let is_read = printed.is_ok();
+    or_unread(printed).map(|()| is_read)
 }
 
 fn read_script(args: &TxnArgs) -> Result<Vec<u8>, Failure> {
@@ -192,14 +206,15 @@ fn print_status(id: TxnId, status: TxnStatus, format: Format) -> Result<(), Fail
         TxnStatus::Prepared(at) => ("prepared", Some(at)),
         TxnStatus::Unknown => ("unknown", None),
     };
-    if format == Format::Json {
-        write_json(
+    or_unread(match format {
+        Format::Json => write_json(
             &json!({ "txn": id.to_string(), "status": word, "at_ns": at.map(|at| at.to_string()) }),
-        )?;
-    } else {
-        let when = at.map_or_else(String::new, |at| format!(" at {at}"));
-        write_line(&format!("{id} {word}{when}"))?;
-    }
+        ),
+        Format::Text | Format::Table => {
+            let when = at.map_or_else(String::new, |at| format!(" at {at}"));
+            write_line(&format!("{id} {word}{when}"))
+        }
+    })?;
     match status {
         TxnStatus::Committed(_) | TxnStatus::Aborted => Ok(()),
         TxnStatus::Prepared(_) => Err(Failure::unknown(format!(

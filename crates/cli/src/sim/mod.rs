@@ -31,7 +31,7 @@ use timestone_workload::redis::{self, RedisHistory};
 use crate::bench::progress;
 use crate::failure::Failure;
 use crate::logging;
-use crate::output::{Format, quoted, write_json, write_line};
+use crate::output::{Format, or_unread, quoted, write_json, write_line};
 use crate::signals::Interrupt;
 use sums::{Goal, Sums};
 
@@ -137,11 +137,11 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
         if interrupted && let Some(object) = said.as_object_mut() {
             object.insert("interrupted".to_owned(), true.into());
         }
-        write_json(&said)?;
+        or_unread(write_json(&said))?;
     } else {
-        write_line(&sums.table())?;
+        or_unread(write_line(&sums.table()))?;
         if let Some(judge) = batch.judge() {
-            write_line(&judge)?;
+            or_unread(write_line(&judge))?;
         }
     }
     if interrupted {

@@ -17,7 +17,7 @@ use timestone_sim::{RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, wat
 
 use super::{SimArgs, world_failed};
 use crate::failure::Failure;
-use crate::output::{Format, terminal_width, write_bytes, write_json, write_line};
+use crate::output::{Format, or_unread, terminal_width, write_bytes, write_json, write_line};
 
 /// Rows of a terminal that are shown at once.
 const SCREEN: usize = 22;
@@ -191,7 +191,7 @@ pub(super) fn run(args: &SimArgs, scenario: &Scenario, format: Format) -> Result
     if let Some(failure) = viewer.failure {
         return Err(failure);
     }
-    conclude(args, &viewer, report.as_ref())?;
+    or_unread(conclude(args, &viewer, report.as_ref()))?;
     if let Some(server) = args.server.as_ref().filter(|server| !viewer.processes.contains(*server))
     {
         let known: Vec<&str> = viewer.processes.iter().map(String::as_str).collect();

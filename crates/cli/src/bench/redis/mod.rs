@@ -30,7 +30,7 @@ use super::limits::{MAX_CONNECTIONS, MAX_DEPTH, MAX_REDIS_KEYS};
 use super::measure::pass;
 use super::{BenchArgs, print};
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::output::{Format, or_unread};
 use crate::probe;
 use crate::signals::Interrupt;
 use connection::{Lost, RespConnection, RespLink};
@@ -247,7 +247,7 @@ pub(super) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
     run.chronicle.as_ref().map_or(Ok(()), RedisChronicle::close)?;
     ended?;
     run.tally(|tally| {
-        print(&report(&plan, &door, &used, duration, tally), format)?;
+        or_unread(print(&report(&plan, &door, &used, duration, tally), format))?;
         verdict(tally)
     })
 }

@@ -6,7 +6,7 @@ use timestone::server::inspect::{BlockId, PageState, PageView, RecordContents, R
 use super::{Directory, Looked, expiry, look};
 use crate::failure::Failure;
 use crate::moment;
-use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
+use crate::output::{Format, or_unread, put_bytes, shown, table, write_json, write_line};
 
 const HEAD: [&str; 10] =
     ["page", "slot", "what", "keyspace", "key", "version", "written", "expires", "value", "crc"];
@@ -30,9 +30,9 @@ pub(super) fn print(directory: &Directory, number: u32, format: Format) -> Resul
         )));
     }
     let looked = look(image, BlockId(number), &mut Vec::new());
-    match format {
-        Format::Json => write_json(&described(directory, &looked))?,
-        Format::Text => print_text(directory, &looked)?,
+    or_unread(match format {
+        Format::Json => write_json(&described(directory, &looked)),
+        Format::Text => print_text(directory, &looked),
         Format::Table => {
             let mut rows = table(&HEAD);
             for page in &looked.view.pages {
@@ -44,9 +44,9 @@ pub(super) fn print(directory: &Directory, number: u32, format: Format) -> Resul
                     rows.add_row(cells(directory, page, record));
                 }
             }
-            write_line(&rows.to_string())?;
+            write_line(&rows.to_string())
         }
-    }
+    })?;
     match looked.unreadable {
         Some(error) => Err(Failure::failed(format!("the block could not be read whole: {error}"))),
         None => Ok(()),
