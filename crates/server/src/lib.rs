@@ -76,7 +76,9 @@ pub use config::{
     StageLayout, Tuning,
 };
 pub use convert::{Conversion, ConversionProgress, Turns, convert, convert_on};
-pub use datadir::{DirectoryIdentity, DirectoryView, ManifestView, accepted_losses};
+pub use datadir::{
+    DirectoryIdentity, DirectoryView, ManifestView, MissingFile, accepted_losses, missing_files,
+};
 pub use departure::HAND_OVER_TIMEOUT;
 pub use environment::{Environment, FlashPart};
 pub use error::ServerError;

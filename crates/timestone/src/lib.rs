@@ -48,7 +48,9 @@ pub mod server {
         pub use timestone_flash::{
             BlockId, FileImage, FlashError, Geometry, GivenUp, PageId, UnreadablePages,
         };
-        pub use timestone_server::{DirectoryIdentity, DirectoryView, FlashPart, ManifestView};
+        pub use timestone_server::{
+            DirectoryIdentity, DirectoryView, FlashPart, ManifestView, MissingFile, missing_files,
+        };
         pub use timestone_store::inspect::*;
     }
 }

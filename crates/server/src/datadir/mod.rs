@@ -20,6 +20,7 @@
 //! is damaged, or missing where there is data, is refused by name: without it the data would be
 //! another server's, or another cluster's.
 
+mod absent;
 mod files;
 mod identity;
 mod view;
@@ -38,6 +39,7 @@ use crate::config::FlashPlace;
 use crate::environment::FlashPart;
 use crate::error::ServerError;
 use crate::manifest::Manifest;
+pub use absent::{MissingFile, missing_files};
 pub(crate) use files::replace_file;
 use files::{RESERVE_FILE, create_folder, is_absent};
 use identity::FORMAT_FILE;

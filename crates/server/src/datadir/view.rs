@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use timestone_cluster::Master;
 use timestone_types::{ClusterId, KeyspaceId, ShardId};
 
+use super::absent::{MissingFile, missing_of};
 use super::{
     CLUSTER_NAME_FILE, FORMAT_FILE, Identity, LOCK_FILE, LOG_FOLDER, MANIFEST_FILE, MASTER_FILE,
     Manifest, SHARD_PREFIX, is_absent, is_log_folder, shard_folders,
@@ -34,6 +35,8 @@ pub struct DirectoryView {
     pub keyspaces: BTreeMap<KeyspaceId, String>,
     /// The flash files that are there, by shard and device.
     pub flash: BTreeMap<(ShardId, FlashPart), PathBuf>,
+    /// The files that `MANIFEST` names and that are not there.
+    pub missing: Vec<MissingFile>,
     /// The folders of logs that are there.
     pub logs: Vec<PathBuf>,
     /// Held so that no server starts here; `None` where there is no lock file.
@@ -105,9 +108,11 @@ impl DirectoryView {
             keyspaces.insert(*own, format!("{name} before its index was changed"));
             keyspaces.insert(*kept_as, name);
         }
+        let missing = manifest.as_ref().map_or_else(|_| Vec::new(), |it| missing_of(path, it));
         Ok(Self {
             identity,
             manifest,
+            missing,
             cluster: master.as_ref().map(Master::cluster),
             cluster_name: name.map(|name| name.trim_end().to_owned()),
             keyspaces,

@@ -5,20 +5,20 @@ use std::ffi::OsStr;
 
 use serde_json::Value;
 use timestone::server::inspect::{RecordContents, RecordView, is_of};
-use timestone_types::ShardId;
+use timestone_types::{ShardId, Version};
 
 use super::block::describe;
 use super::{Directory, expiry, told, walk};
 use crate::failure::Failure;
 use crate::link::key_bytes;
 use crate::moment;
-use crate::output::{Format, shown, table, write_json, write_line};
+use crate::output::{Format, or_unread, shown, table, write_json, write_line};
 
 const HEAD: [&str; 9] =
     ["version", "written", "what", "expires", "value", "shard", "block", "page", "crc"];
 
 /// A record of the key.
-struct Version {
+struct Found {
     shard: ShardId,
     /// As the shard's device is called.
     place: String,
@@ -50,7 +50,7 @@ pub(super) fn print(
                         fences.push(contents.version);
                     }
                     if is_of(contents, id, &key, seed) {
-                        found.push(Version {
+                        found.push(Found {
                             shard: shard.id,
                             place: shard.name(),
                             block: looked.view.block.0,
@@ -64,10 +64,11 @@ pub(super) fn print(
         }
     }
     found.sort_by_key(|version| (Reverse(version.contents.version), version.block, version.page));
-    write(directory, &found, format)?;
     let fence = fences.into_iter().max();
+    or_unread(write(directory, &found, fence, format))?;
     if let (Some(fence), false) = (fence, format == Format::Json) {
-        write_line(&format!("what is not younger than {fence} is behind a fence of the keyspace"))?;
+        let words = format!("what is not younger than {fence} is behind a fence of the keyspace");
+        or_unread(write_line(&words))?;
     }
     match found.is_empty() {
         true => Err(Failure::not_found(format!(
@@ -79,11 +80,16 @@ pub(super) fn print(
     }
 }
 
-fn write(directory: &Directory, found: &[Version], format: Format) -> Result<(), Failure> {
+fn write(
+    directory: &Directory,
+    found: &[Found],
+    fence: Option<Version>,
+    format: Format,
+) -> Result<(), Failure> {
     let mut rows = table(&HEAD);
     for version in found {
         match format {
-            Format::Json => write_json(&described(directory, version))?,
+            Format::Json => write_json(&described(directory, version, fence))?,
             Format::Text => write_line(&line(version))?,
             Format::Table => {
                 rows.add_row(cells(version));
@@ -96,7 +102,7 @@ fn write(directory: &Directory, found: &[Version], format: Format) -> Result<(),
     }
 }
 
-fn cells(version: &Version) -> [String; 9] {
+fn cells(version: &Found) -> [String; 9] {
     let contents = &version.contents;
     [
         contents.version.to_string(),
@@ -111,7 +117,7 @@ fn cells(version: &Version) -> [String; 9] {
     ]
 }
 
-fn line(version: &Version) -> String {
+fn line(version: &Found) -> String {
     let [of, written, what, expires, value, shard, block, page, crc] = cells(version);
     format!(
         "{of} ({written})\t{what}\texpires {expires}\t{value}\tshard {shard}, block {block}, page {page}, \
@@ -120,10 +126,11 @@ fn line(version: &Version) -> String {
     )
 }
 
-fn described(directory: &Directory, version: &Version) -> Value {
+fn described(directory: &Directory, version: &Found, fence: Option<Version>) -> Value {
     let mut object = describe(directory, &version.record);
     object["shard"] = version.shard.get().into();
     object["block"] = version.block.into();
     object["page"] = version.page.into();
+    object["behind_fence"] = fence.is_some_and(|fence| version.contents.version <= fence).into();
     object
 }

@@ -16,6 +16,7 @@ mod block;
 mod blocks;
 mod convert;
 mod key;
+pub(super) mod missing;
 mod summary;
 mod unreadable;
 
@@ -24,8 +25,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use timestone::server::inspect::{
-    self, BlockId, BlockView, DirectoryView, FileImage, FlashPart, PageView, RecordContents,
-    RecordView,
+    self, BlockId, BlockView, DirectoryView, FileImage, FlashPart, MissingFile, PageView,
+    RecordContents, RecordView,
 };
 use timestone_types::{HashSeed, KeyspaceId, ShardId};
 
@@ -59,7 +60,7 @@ deletion. The index, the watermark and what the log alone holds are not looked a
 
 Exit codes:
   0  nothing is damaged
-  1  something is damaged, a server uses the directory, or it cannot be read
+  1  something is damaged or missing, a server uses the directory, or it cannot be read
   2  wrong usage
   3  with --key: no block has a version of it")]
 struct InspectArgs {
@@ -103,9 +104,15 @@ fn inspect(args: &InspectArgs, format: Format) -> Result<(), Failure> {
     };
     let directory = Directory::open(&args.directory, args.shard, parts)?;
     match (&args.key, args.block) {
-        (Some(key), _) => key::print(&directory, key, &args.keyspace, format),
+        (Some(key), _) => {
+            let told = key::print(&directory, key, &args.keyspace, format);
+            missing::unless_missing(&directory.missing_flash(args.shard, parts), told)
+        }
         (None, Some(number)) => block::print(&directory, number, format),
-        (None, None) if args.blocks => blocks::print(&directory, format),
+        (None, None) if args.blocks => {
+            let told = blocks::print(&directory, format);
+            missing::unless_missing(&directory.missing_flash(args.shard, parts), told)
+        }
         (None, None) => summary::print(&directory, format),
     }
 }
@@ -160,6 +167,17 @@ impl Directory {
             )));
         }
         Ok(Self { path: path.to_owned(), view, shards })
+    }
+
+    /// The flash files that are missing among those that were asked for.
+    fn missing_flash(&self, only: Option<u16>, parts: &[FlashPart]) -> Vec<MissingFile> {
+        let chosen = |file: &&MissingFile| match file {
+            MissingFile::Flash(shard, part) => {
+                only.is_none_or(|only| shard.get() == only) && parts.contains(part)
+            }
+            MissingFile::Log { .. } => false,
+        };
+        self.view.missing.iter().filter(chosen).cloned().collect()
     }
 
     /// The number of a keyspace that is told by its name or its number.

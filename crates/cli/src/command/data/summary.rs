@@ -4,14 +4,13 @@ use std::fmt::Display;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use timestone::server::inspect::{DirectoryView, FileImage, FlashPart, Survey};
+use timestone::server::inspect::{DirectoryView, FileImage, Survey};
 use timestone::server::{CheckReport, accepted_losses, check_log};
-use timestone_types::ShardId;
 
-use super::{Directory, walk};
+use super::{Directory, missing, walk};
 use crate::failure::Failure;
 use crate::moment;
-use crate::output::{Format, table, write_json, write_line};
+use crate::output::{Format, or_unread, table, write_json, write_line};
 
 /// Damages that the text names; JSON has more.
 const NAMED: usize = 20;
@@ -63,24 +62,27 @@ pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure
         .collect();
     let logs: Vec<CheckedLog> =
         directory.view.logs.iter().map(|folder| log(directory, folder)).collect();
-    match format {
-        Format::Json => write_json(&described(directory, &seen, &logs))?,
-        Format::Text => print_text(directory, &seen, &logs)?,
-        Format::Table => print_table(directory, &seen, &logs)?,
-    }
+    or_unread(match format {
+        Format::Json => write_json(&described(directory, &seen, &logs)),
+        Format::Text => print_text(directory, &seen, &logs),
+        Format::Table => print_table(directory, &seen, &logs),
+    })?;
     let damaged = seen.iter().filter(|seen| seen.is_damaged()).count();
     let unsound = |log: &&CheckedLog| !log.report.as_ref().is_ok_and(CheckReport::is_sound);
     let logs = logs.iter().filter(unsound).count();
     let small = [directory.view.identity.is_err(), directory.view.manifest.is_err()];
     let small = small.into_iter().filter(|&bad| bad).count();
-    match damaged + logs + small {
-        0 => Ok(()),
-        _ => Err(Failure::failed(format!(
-            "damaged: {damaged} of {} shards, {logs} of {} logs, {small} of FORMAT and MANIFEST",
-            seen.len(),
-            directory.view.logs.len()
-        ))),
+    let absent = &directory.view.missing;
+    if damaged + logs + small + absent.len() == 0 {
+        return Ok(());
     }
+    let gone =
+        if absent.is_empty() { String::new() } else { format!("; {}", missing::count(absent)) };
+    Err(Failure::failed(format!(
+        "damaged: {damaged} of {} shards, {logs} of {} logs, {small} of FORMAT and MANIFEST{gone}",
+        seen.len(),
+        directory.view.logs.len()
+    )))
 }
 
 fn log(directory: &Directory, folder: &Path) -> CheckedLog {
@@ -254,6 +256,7 @@ fn described(directory: &Directory, seen: &[Seen], logs: &[CheckedLog]) -> Value
         "manifest_shards":
             manifest.ok().map(|manifest| manifest.shards.iter().map(|shard| shard.get()).collect::<Vec<_>>()),
         "manifest_error": manifest.err(),
+        "missing": missing::paths(&view.missing),
         "run": manifest.ok().map(|manifest| manifest.run),
         "unlogged": manifest.ok().map(|manifest| manifest.unlogged),
         "cluster": view.cluster.map(|cluster| format!("{:016x}", cluster.get())),
@@ -285,14 +288,7 @@ fn head(path: &Path, view: &DirectoryView) -> Vec<String> {
         }
         Err(error) => format!("DAMAGED: MANIFEST: {error}"),
     });
-    if let Ok(manifest) = &view.manifest {
-        let missing = |shards: &[ShardId], part, words| -> Vec<String> {
-            let shards = shards.iter().filter(|&&shard| !view.flash.contains_key(&(shard, part)));
-            shards.map(|shard| format!("MISSING: the {words} of shard {shard}")).collect()
-        };
-        lines.extend(missing(&manifest.shards, FlashPart::Full, "flash file"));
-        lines.extend(missing(&manifest.frugal, FlashPart::Frugal, "frugal flash file"));
-    }
+    lines.extend(view.missing.iter().map(missing::line));
     if let Some(cluster) = view.cluster {
         let name = view.cluster_name.as_deref().unwrap_or("without a name");
         lines.push(format!("cluster {:016x}, {name}", cluster.get()));

@@ -15,15 +15,15 @@ use clap::Args;
 use serde_json::json;
 use timestone::server::AcceptedLoss;
 use timestone::server::inspect::{
-    BlockId, DirectoryView, FlashError, FlashPart, Geometry, GivenUp, PageId, UnreadablePages,
-    lost_page,
+    BlockId, DirectoryView, FlashError, FlashPart, Geometry, GivenUp, MissingFile, PageId,
+    UnreadablePages, lost_page,
 };
 use timestone_types::ShardId;
 
-use super::device_name;
+use super::{device_name, missing};
 use crate::bench::progress;
 use crate::failure::Failure;
-use crate::output::{Format, write_json, write_line};
+use crate::output::{Format, or_unread, write_json, write_line};
 use crate::settings;
 
 /// Flags of `timestone data unreadable`.
@@ -38,7 +38,7 @@ remove the flash file, and start once with `timestone serve --accept-loss`.
 
 Exit codes:
   0  every page can be read, or what could not has been given up
-  1  some pages cannot be read, a server uses the directory, or a file takes nothing
+  1  some pages cannot be read, a file is missing, a server uses the directory, or a file takes nothing
   2  wrong usage")]
 pub(super) struct UnreadableArgs {
     /// The data directory.
@@ -67,7 +67,12 @@ pub(super) fn run(args: &UnreadableArgs, format: Format) -> Result<(), Failure> 
         DirectoryView::of(&args.directory).map_err(|error| Failure::failed(error.to_string()))?;
     let chosen = |shard: ShardId| args.shard.is_none_or(|only| shard.get() == only);
     let files: Vec<_> = view.flash.iter().filter(|((shard, _), _)| chosen(*shard)).collect();
-    if files.is_empty() {
+    let is_asked = |file: &&MissingFile| match file {
+        MissingFile::Flash(shard, _) => chosen(*shard),
+        MissingFile::Log { .. } => args.shard.is_none(),
+    };
+    let absent: Vec<MissingFile> = view.missing.iter().filter(is_asked).cloned().collect();
+    if files.is_empty() && absent.is_empty() {
         return Err(Failure::failed(format!(
             "there is no such flash file in {}; devices that are no files are not looked at",
             args.directory.display()
@@ -80,10 +85,19 @@ pub(super) fn run(args: &UnreadableArgs, format: Format) -> Result<(), Failure> 
             Failure::failed(format!("shard {}: {error}", device_name(shard, part)))
         })?;
         left += told.unreadable.len() - told.ends.len();
-        tell((shard, part, path), &told, format)?;
+        or_unread(tell((shard, part, path), &told, format))?;
+    }
+    if !absent.is_empty() {
+        or_unread(match format {
+            Format::Json => write_json(&json!({ "missing": missing::paths(&absent) })),
+            Format::Text | Format::Table => {
+                absent.iter().try_for_each(|file| write_line(&missing::line(file)))
+            }
+        })?;
     }
     match left {
-        0 => Ok(()),
+        0 if absent.is_empty() => Ok(()),
+        0 => Err(Failure::failed(missing::count(&absent))),
         _ => Err(Failure::failed(format!(
             "{left} pages cannot be read. While that is so, no deletion is forgotten; where the disk \
              will never read them again, --accept-loss gives them up (see --help)"
