@@ -1,11 +1,12 @@
 //! `timestone load`: writes the keys of a dump into a keyspace.
 //!
-//! Each batch of the file is checked before its first key is written. A key is written by a write
+//! A file is checked whole before anything is written, and what can be read only once batch by batch:
+//! each before its first key is written. A key is written by a write
 //! of its own, many of them under way at once; loading the same file again writes the same keys
 //! again, so a load that was interrupted is simply repeated.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Flags of `timestone load`.
 #[derive(Args, Debug)]
 pub(crate) struct LoadArgs {
-    /// The file that `timestone dump` wrote; "-" reads standard input.
+    /// The file that `timestone dump` wrote, or a pipe with its bytes; "-" reads standard input.
     file: PathBuf,
     /// The keyspace to write to [default: the one that was dumped, as the file says].
     #[arg(long, value_name = "NAME")]
@@ -45,20 +46,28 @@ pub(crate) fn run(args: &LoadArgs, format: Format) -> Result<(), Failure> {
     if args.file == Path::new("-") {
         return load(args, "standard input", io::stdin().lock(), format);
     }
-    let open = || match File::open(&args.file) {
-        Ok(file) => Ok(BufReader::with_capacity(1 << 20, file)),
+    let unreadable = |error| Failure::failed(format!("could not read {place}: {error}"));
+    // Opened once: a pipe gives each byte once.
+    let mut file = match File::open(&args.file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Failure::not_found(format!("there is no {place}")))
+            return Err(Failure::not_found(format!("there is no {place}")));
         }
-        Err(error) => Err(Failure::failed(format!("could not read {place}: {error}"))),
+        opened => opened.map_err(unreadable)?,
     };
-    // A file can be read twice: nothing is written from one that is damaged anywhere.
-    let unusable = |words: String| {
-        Failure::failed(format!("{place} cannot be loaded: {words}; nothing was written"))
-    };
-    let (mut reader, _) = DumpReader::begin(open()?).map_err(unusable)?;
-    while reader.batch().map_err(unusable)?.is_some() {}
-    load(args, &place, open()?, format)
+    if file.metadata().map_err(unreadable)?.is_file() {
+        // It can be read twice: nothing is written from one that is damaged anywhere.
+        let unusable = |words: String| {
+            Failure::failed(format!("{place} cannot be loaded: {words}; nothing was written"))
+        };
+        let (mut reader, _) = DumpReader::begin(buffered(&file)).map_err(unusable)?;
+        while reader.batch().map_err(unusable)?.is_some() {}
+        file.rewind().map_err(unreadable)?;
+    }
+    load(args, &place, buffered(&file), format)
+}
+
+fn buffered(file: &File) -> BufReader<&File> {
+    BufReader::with_capacity(1 << 20, file)
 }
 
 /// What came of it.
