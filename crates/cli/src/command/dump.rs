@@ -28,7 +28,8 @@ const MAX_UNFINISHED: u32 = 100;
 pub(crate) struct DumpArgs {
     /// The file to write; it gets its name when it is whole. "-" writes to standard output.
     file: PathBuf,
-    /// Replace the file if it exists.
+    /// Replace the file if it exists; of a link the file that it leads to. Pipes and devices are not
+    /// replaced.
     #[arg(long)]
     force: bool,
     /// Dump the state as of this point in time, as `timestone get --at`.
@@ -47,15 +48,11 @@ pub(crate) fn run(args: &DumpArgs, format: Format) -> Result<(), Failure> {
         return Ok(());
     }
     let place = args.file.display();
-    if args.file.exists() && !args.force {
-        return Err(Failure::usage(format!(
-            "{place} exists; give another name, or --force to replace it"
-        )));
-    }
+    let target = target_of(&args.file, args.force)?;
     let failed = |error: io::Error| Failure::usage(format!("could not write {place}: {error}"));
-    let (unfinished, file) = create_unfinished(&args.file).map_err(failed)?;
+    let (unfinished, file) = create_unfinished(&target).map_err(failed)?;
     let done = dump(args, &file).and_then(|done| {
-        put_in_place(&file, &unfinished, &args.file, args.force, sync_folder).map(|()| done)
+        put_in_place(&file, &unfinished, &target, args.force, sync_folder).map(|()| done)
     });
     let (entries, head) = done.map_err(|failure| {
         // Nobody can use it; what cannot be removed has a name that says so.
@@ -68,6 +65,38 @@ pub(crate) fn run(args: &DumpArgs, format: Format) -> Result<(), Failure> {
             "file": place, "keyspace": head.keyspace, "as_of_ns": head.as_of.as_nanos().to_string(), "entries": entries,
         })),
         Format::Text | Format::Table => write_line(&words(&head, entries, &place)),
+    }
+}
+
+/// The file that is to get the dump: `path`, or what it is a link to. What is there is replaced with
+/// `force` only, and only by its like: in place of a pipe or a device nobody wants a file.
+fn target_of(path: &Path, force: bool) -> Result<PathBuf, Failure> {
+    let place = path.display();
+    let failed = |error: io::Error| Failure::usage(format!("could not write {place}: {error}"));
+    let is_link = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        found => found.map_err(failed)?.is_symlink(),
+    };
+    match fs::metadata(path) {
+        Err(error) if is_link && error.kind() == io::ErrorKind::NotFound => {
+            return Err(Failure::usage(format!(
+                "{place} is a link to something that is not there; give the name of a file"
+            )));
+        }
+        Ok(found) if !found.is_file() => {
+            return Err(Failure::usage(format!(
+                "{place} is no regular file, and is not replaced by one; to write to it, use - and \
+                 redirect: timestone dump - > {place}"
+            )));
+        }
+        found => found.map_err(failed)?,
+    };
+    match (force, is_link) {
+        (false, _) => Err(Failure::usage(format!(
+            "{place} exists; give another name, or --force to replace it"
+        ))),
+        (true, true) => fs::canonicalize(path).map_err(failed),
+        (true, false) => Ok(path.to_owned()),
     }
 }
 
@@ -103,7 +132,7 @@ fn put_in_place(
     let failed =
         |error: io::Error| DumpFailure(Failure::usage(format!("could not write {place}: {error}")));
     file.sync_all().map_err(failed)?;
-    if !replace && path.exists() {
+    if !replace && fs::symlink_metadata(path).is_ok() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
     fs::rename(unfinished, path).map_err(failed)?;
@@ -191,6 +220,30 @@ mod tests {
         assert!(put_in_place(&second.1, &second.0, &path, true, sync_folder).is_ok());
         assert_eq!(fs::read(&path).unwrap(), b"second");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn only_files_are_replaced_and_links_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let link = |to: &Path, name: &str| std::os::unix::fs::symlink(to, at(name)).unwrap();
+        fs::write(at("file"), b"old").unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        link(&at("file"), "link");
+        link(&at("nothing"), "dangling");
+        link(Path::new("/dev/null"), "device");
+        let told = |path: &Path, force| target_of(path, force).map_err(|failure| failure.code);
+        assert_eq!(told(&at("fresh"), false), Ok(at("fresh")));
+        assert_eq!(told(&at("file"), true), Ok(at("file")));
+        assert_eq!(told(&at("link"), true), Ok(fs::canonicalize(at("file")).unwrap()));
+        for name in ["file", "link", "dangling", "device", "folder"] {
+            assert_eq!(told(&at(name), false), Err(2), "{name}");
+        }
+        for name in ["dangling", "device", "folder"] {
+            assert_eq!(told(&at(name), true), Err(2), "{name}");
+        }
+        let words = target_of(Path::new("/dev/null"), true).unwrap_err().to_string();
+        assert!(words.contains("use - and redirect"), "{words}");
     }
 
     #[test]
