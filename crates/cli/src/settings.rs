@@ -278,10 +278,8 @@ impl Settings {
         config.listen.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;
         config.flash = self.parse("device", device)?;
-        config.sizes.capacity_bytes =
-            self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
-        config.sizes.frugal_capacity_bytes =
-            self.optional("frugal-capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
+        config.sizes.capacity_bytes = self.optional("capacity", capacity)?;
+        config.sizes.frugal_capacity_bytes = self.optional("frugal-capacity", capacity)?;
         config.sizes.frugal_keys = self.parse("frugal-keys", keys)?;
         config.sizes.frugal_places = self.parse("frugal-places", percent)?;
         config.sizes.cache_bytes = self.parse("cache", cache)?;
@@ -434,6 +432,11 @@ const LEAST_CACHE: u64 = 1 << 20;
 /// Less than that is a size whose unit was forgotten.
 const LEAST_DRAM: u64 = 1 << 20;
 
+/// Reads the space of flash devices.
+pub(crate) fn capacity(text: &str) -> Result<u64, String> {
+    size_of_at_least(text, LEAST_CAPACITY)
+}
+
 fn size_of_at_least(text: &str, least: u64) -> Result<u64, String> {
     match size(text)? {
         bytes if bytes < least => Err(format!(
@@ -461,7 +464,8 @@ fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" { Ok(None) } else { address(text).map(Some) }
 }
 
-fn keys(text: &str) -> Result<u64, String> {
+/// Reads a number of keys.
+pub(crate) fn keys(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|&keys| keys > 0)

@@ -33,6 +33,9 @@ pub const DEFAULT_DRAM_BYTES: u64 = 256 * 1024 * 1024;
 /// Keys that are expected in keyspaces with their index on flash, over all shards, unless configured
 /// otherwise: heads of their buckets take 8.5 MB, and translations 50 MB at most.
 pub const DEFAULT_FRUGAL_KEYS: u64 = 10_000_000;
+/// For so many keys each shard has buckets at least, whatever is expected: with a few buckets, each
+/// would be a chain of thousands of records, and every read a walk of it. Their heads take 1 KB.
+pub const MIN_FRUGAL_KEYS: u64 = 1000;
 /// Of so many of a hundred of them memory knows the places, unless configured otherwise.
 pub const DEFAULT_FRUGAL_PLACES: u32 = 10;
 /// Bytes that a key takes on a device at least, for the number of buckets of a small one: with more

@@ -160,6 +160,11 @@ impl StoreOpener {
     }
 }
 
+/// For how many keys a device with so much room gets buckets, where so many are expected.
+fn keys_of_buckets(expected: u64, room: u64) -> u64 {
+    expected.max(limits::MIN_FRUGAL_KEYS).min(room).max(1)
+}
+
 /// Opens the store of a shard's keyspaces with their index on flash: at the start where it is there,
 /// and otherwise when something is to be written to one.
 struct FrugalOpener {
@@ -185,7 +190,7 @@ impl FrugalOpener {
         let config = SkimpyConfig {
             store_id: full.store_id,
             seed: full.seed,
-            keys: self.keys.clamp(1, room),
+            keys: keys_of_buckets(self.keys, room),
             translated_thousandths: self.places.clamp(1, 100) * 10,
             cache_bytes: full.cache_bytes,
             // What its index takes is taken out of its record cache: the other store has the share.
@@ -622,6 +627,15 @@ fn replay_share(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_expected_keys_make_no_long_chains_and_a_small_device_has_no_room_for_many() {
+        assert_eq!(keys_of_buckets(0, 1 << 20), limits::MIN_FRUGAL_KEYS);
+        assert_eq!(keys_of_buckets(50_000, 1 << 20), 50_000);
+        assert_eq!(keys_of_buckets(50_000, 4096), 4096);
+        assert_eq!(keys_of_buckets(0, 300), 300);
+        assert_eq!(keys_of_buckets(0, 0), 1);
+    }
 
     #[test]
     fn results_come_in_order_whoever_made_them_and_the_first_error_is_told() {

@@ -35,14 +35,14 @@ pub(super) struct ConvertArgs {
     #[arg(long, value_name = "KIND")]
     index: String,
     /// As for `timestone serve`: most space on the flash device [default: 80 % of the free space].
-    #[arg(long, value_name = "SIZE", value_parser = settings::size)]
+    #[arg(long, value_name = "SIZE", value_parser = settings::capacity)]
     capacity: Option<u64>,
     /// As for `timestone serve`: most space of keyspaces with index frugal [default: as --capacity].
-    #[arg(long, value_name = "SIZE", value_parser = settings::size)]
+    #[arg(long, value_name = "SIZE", value_parser = settings::capacity)]
     frugal_capacity: Option<u64>,
     /// As for `timestone serve`: keys that are expected in these keyspaces; counts for shards that had
     /// none so far [default: 10000000].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = settings::keys)]
     frugal_keys: Option<u64>,
 }
 
