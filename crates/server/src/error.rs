@@ -315,6 +315,17 @@ pub enum ServerError {
         /// What the cluster has.
         found: ReplicationFactor,
     },
+    /// Another number of shards than the cluster was founded with.
+    #[error(
+        "--cluster-shards says {asked}, but the cluster has {found}: the number is fixed when a \
+         cluster is founded; leave --cluster-shards out"
+    )]
+    ClusterShards {
+        /// What was asked for.
+        asked: u16,
+        /// What the cluster has.
+        found: usize,
+    },
     /// A server without a log in a cluster that keeps several copies.
     #[error(
         "a cluster that keeps {replication} copies of each shard needs servers that have a log: \

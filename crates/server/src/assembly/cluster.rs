@@ -96,8 +96,20 @@ impl ClusterPlace {
     }
 }
 
-/// Whether a server with this configuration may join a cluster that keeps so many copies of each
-/// shard. One that asks for a single copy takes what there is.
+/// Whether a server with this configuration may join a cluster as it was founded: with as many shards,
+/// and as many copies of each. One that says nothing of the shards, or asks for a single copy, takes
+/// what there is.
+fn check_founding(config: &ServerConfig, found: &ControlState) -> Result<(), ServerError> {
+    let shards = found.map.shards().len();
+    match config.cluster_shards {
+        Some(asked) if usize::from(asked) != shards => {
+            Err(ServerError::ClusterShards { asked, found: shards })
+        }
+        _ => check_replication(config, found.replication),
+    }
+}
+
+/// Whether it may join one that keeps so many copies of each shard.
 fn check_replication(config: &ServerConfig, found: ReplicationFactor) -> Result<(), ServerError> {
     let asked = config.replication;
     if asked != ReplicationFactor::ONE && asked != found {
@@ -156,7 +168,7 @@ fn join_on_etcd(
     let MasterAnswer::Control(found) = ask(MasterCommand::FetchControl)? else {
         return Err(failed(MISUNDERSTOOD.to_owned()));
     };
-    check_replication(config, found.replication)?;
+    check_founding(config, &found)?;
     let run = RunNumber::of(config, environment, manifest).begin(&found)?;
     let registering = registering(known, environment, run, addresses);
     let MasterAnswer::Server { server, hash_seed, map, .. } = ask(registering)? else {
@@ -205,7 +217,7 @@ pub(crate) fn joining(
     let (config, environment, manifest) =
         (config.clone(), Arc::clone(environment), Arc::clone(manifest));
     let begin_run = move |found: &ControlState| {
-        check_replication(&config, found.replication)
+        check_founding(&config, found)
             .and_then(|()| RunNumber::of(&config, &environment, &manifest).begin(found))
             .map_err(|error| error.to_string())
     };
@@ -302,7 +314,7 @@ fn join_here(
         Err(error) => Err(ServerError::part(error)),
     };
     let found = fetch(&mut link)?;
-    check_replication(config, found.replication)?;
+    check_founding(config, &found)?;
     let run = RunNumber::of(config, environment, manifest).begin(&found)?;
     let command = registering(cluster, environment, run, addresses);
     let MasterAnswer::Server { server, hash_seed, .. } =

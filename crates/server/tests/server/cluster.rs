@@ -51,6 +51,33 @@ fn a_server_of_another_cluster_does_not_start() {
 }
 
 #[test]
+fn another_number_of_shards_than_the_cluster_has_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    let with = |data: &std::path::Path, shards| ServerConfig {
+        cluster_shards: shards,
+        ..named(data, None)
+    };
+    let server = Server::start(&with(&first, Some(4))).unwrap();
+    let join = |shards| {
+        let master = MasterPlace::Remote(server.addresses().native.unwrap());
+        ServerConfig { master, ..with(&second, shards) }
+    };
+    let words = "--cluster-shards says 6, but the cluster has 4";
+    let error = refusal(&join(Some(6)));
+    assert!(error.contains(words), "{error}");
+    assert_eq!(server.shard_map().servers().len(), 1, "nobody was registered");
+    Server::start(&join(Some(4))).unwrap().shutdown().unwrap();
+    Server::start(&join(None)).unwrap().shutdown().unwrap();
+    server.shutdown().unwrap();
+    let error = refusal(&with(&first, Some(6)));
+    assert!(error.contains(words), "{error}");
+    for fine in [Some(4), None] {
+        Server::start(&with(&first, fine)).unwrap().shutdown().unwrap();
+    }
+}
+
+#[test]
 fn a_server_that_does_not_fit_the_replication_is_refused_and_not_registered() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
