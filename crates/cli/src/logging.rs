@@ -32,13 +32,16 @@ impl FromStr for LogFormat {
     }
 }
 
-/// Starts to write the lines that `filter` lets through.
-pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
-    let filter = EnvFilter::builder().parse(filter).map_err(|error| {
-        Failure::usage(format!(
-            "the log filter '{filter}' is none: {error}; write it as in RUST_LOG"
-        ))
-    })?;
+/// Reads which lines are let through.
+pub(crate) fn filter(text: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::builder().parse(text).map_err(|error| {
+        Failure::usage(format!("the log filter '{text}' is none: {error}; write it as in RUST_LOG"))
+    })
+}
+
+/// Starts to write the lines that the filter lets through.
+pub(crate) fn start(text: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = filter(text)?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let is_json = match format {
         LogFormat::Auto => !errors_are_seen(),

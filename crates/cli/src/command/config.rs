@@ -4,6 +4,7 @@ use clap::{ArgMatches, Args, Subcommand};
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::logging;
 use crate::output::{Format, table, write_json, write_line};
 use crate::settings::{ServeArgs, Setting, Settings, came_from_environment};
 
@@ -44,6 +45,10 @@ pub(crate) fn run(
     let ConfigCommand::Show(show) = &args.command;
     let matches = matches.and_then(|matches| matches.subcommand_matches("show"));
     let settings = Settings::merge(&show.settings, |name| came_from_environment(matches, name))?;
+    // What `serve` refuses is refused here as well.
+    logging::filter(&settings.log_filter())?;
+    settings.log_format()?;
+    show.settings.accepted_loss()?;
     let settings = settings.in_force()?;
     match format {
         Format::Text => {
