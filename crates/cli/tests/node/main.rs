@@ -11,6 +11,7 @@ mod bad_files;
 mod bad_input;
 mod churn;
 mod cluster;
+mod commands;
 mod convert;
 mod demo;
 mod devices;
