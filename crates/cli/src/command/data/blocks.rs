@@ -8,7 +8,7 @@ use timestone_types::ShardId;
 
 use super::{Directory, Looked, Shard, told, walk};
 use crate::failure::Failure;
-use crate::output::{Format, table, write_json, write_line};
+use crate::output::{Format, or_unread, table, write_json, write_line};
 
 const HEAD: [&str; 9] = [
     "shard",
@@ -23,12 +23,19 @@ const HEAD: [&str; 9] = [
 ];
 
 pub(super) fn print(directory: &Directory, format: Format) -> Result<(), Failure> {
+    or_unread(print_rows(directory, format))?;
+    let bad = directory.shards.iter().find_map(|shard| Some((shard, shard.image.as_ref().err()?)));
+    match bad {
+        Some((shard, error)) => Err(Failure::failed(format!("shard {}: {error}", shard.name()))),
+        None => Ok(()),
+    }
+}
+
+/// Those of every shard of which anything can be seen.
+fn print_rows(directory: &Directory, format: Format) -> Result<(), Failure> {
     let mut rows = table(&HEAD);
     for shard in &directory.shards {
-        let image = match &shard.image {
-            Ok(image) => image,
-            Err(error) => return Err(Failure::failed(format!("shard {}: {error}", shard.name()))),
-        };
+        let Ok(image) = &shard.image else { continue };
         for looked in walk(image) {
             let row = Row::of(shard, &looked);
             match format {

@@ -40,7 +40,8 @@ pub(super) fn unless_missing(
         ([], told) => told,
         (_, Err(failure)) if failure.code == 1 => Err(failure),
         (files, told) => {
-            let also = told.err().map_or_else(String::new, |failure| format!("{failure}; but "));
+            let also = told.err().filter(|failure| !failure.is_silent());
+            let also = also.map_or_else(String::new, |failure| format!("{failure}; but "));
             Err(Failure::failed(format!(
                 "{also}{}: what should be there was not looked at",
                 count(files)
