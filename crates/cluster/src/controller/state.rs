@@ -72,10 +72,7 @@ impl Controller {
             self.unaware_since.remove(&entry.id);
             return;
         }
-        let since = self.unaware_since.entry(entry.id).or_insert((entry.epoch, now));
-        if since.0 != entry.epoch {
-            *since = (entry.epoch, now);
-        }
+        since_in_epoch(&mut self.unaware_since, now, entry);
         if self.is_unaware(now, entry) {
             self.could_not_lead.insert(key, entry.epoch);
         }
@@ -97,11 +94,8 @@ impl Controller {
             self.serves_since.remove(&entry.id);
             return;
         }
-        let since = self.serves_since.entry(entry.id).or_insert((entry.epoch, now));
-        if since.0 != entry.epoch {
-            *since = (entry.epoch, now);
-        }
-        if now >= since.1.saturating_add(STEADY_TIME) {
+        let since = since_in_epoch(&mut self.serves_since, now, entry);
+        if now >= since.saturating_add(STEADY_TIME) {
             self.needed_epochs.retain(|(shard, _), _| *shard != entry.id);
             self.tries.remove(&(entry.id, entry.primary));
         }
@@ -257,4 +251,17 @@ impl Controller {
     pub(super) fn normal_is_current(entry: &ShardEntry, normal: &NormalConfiguration) -> bool {
         entry.epoch == normal.epoch
     }
+}
+
+/// Notes that something is so of a shard in its epoch; since when it is.
+fn since_in_epoch(
+    all: &mut BTreeMap<ShardId, (Epoch, Timestamp)>,
+    now: Timestamp,
+    entry: &ShardEntry,
+) -> Timestamp {
+    let noted = all.entry(entry.id).or_insert((entry.epoch, now));
+    if noted.0 != entry.epoch {
+        *noted = (entry.epoch, now);
+    }
+    noted.1
 }
