@@ -14,6 +14,7 @@ use std::fmt;
 
 use timestone::ErrorCode;
 
+const USAGE: u8 = 2;
 const UNKNOWN: u8 = 5;
 /// As shells report a process that SIGINT ended.
 const INTERRUPTED: u8 = 130;
@@ -34,7 +35,7 @@ impl Failure {
 
     /// The command was used wrongly.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: 2, message: message.into() }
+        Self { code: USAGE, message: message.into() }
     }
 
     /// What was asked for does not exist.
@@ -76,6 +77,11 @@ impl Failure {
     /// Whether it is not known what took effect.
     pub(crate) const fn is_unknown(&self) -> bool {
         self.code == UNKNOWN
+    }
+
+    /// Whether the command was used wrongly, and nothing was done.
+    pub(crate) const fn is_usage(&self) -> bool {
+        self.code == USAGE
     }
 
     /// Whether something went wrong: not that a signal ended it, or that nobody reads along.

@@ -245,7 +245,8 @@ impl Settings {
                 },
                 "shards" => derived(facts.shards.to_string(), "as the data directory has, or gets"),
                 "threads" => derived(facts.threads.to_string(), "half the cores"),
-                "cluster-shards" if config.master == MasterPlace::Embedded => {
+                // What a cluster was founded with stays, whatever is said later.
+                "cluster-shards" if config.master == MasterPlace::Embedded && facts.is_new => {
                     derived(facts.shards.to_string(), "its own")
                 }
                 "lease" => {

@@ -99,6 +99,21 @@ impl Error {
         .not_retryable()
     }
 
+    /// The same where the master says that it does not know, and why.
+    pub(crate) fn of_unknown_change(self) -> Self {
+        let message = format!("whether the change was made is not known: {}", self.0.message);
+        Self::new(
+            self.0.code,
+            message,
+            "look whether it was (`timestone keyspace list`), then ask again",
+        )
+    }
+
+    /// The master could not answer what changes nothing.
+    pub(crate) fn of_question(self) -> Self {
+        Self::new(ErrorCode::Unavailable, self.0.message, "retry")
+    }
+
     pub(crate) fn of_abort(abort: &Abort<'_>) -> Self {
         let hint = if abort.retryable() { "retry" } else { "" };
         let mut error = Self::new(abort.code(), describe(abort), hint);
@@ -153,7 +168,10 @@ impl Error {
     /// want of room or for a late clock. The others may say so in words, or not know.
     #[must_use]
     pub fn had_no_effect(&self) -> bool {
-        let refused = matches!(self.0.code, ErrorCode::DeviceFull | ErrorCode::ClientClockBehind);
+        let refused = matches!(
+            self.0.code,
+            ErrorCode::DeviceFull | ErrorCode::ClientClockBehind | ErrorCode::TxnTooLong
+        );
         self.0.kind.is_some() || self.0.retryable || refused
     }
 

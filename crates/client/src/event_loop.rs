@@ -125,8 +125,8 @@ impl Core {
         }
     }
 
-    /// Takes out of what is to be asked of any server what nobody waits for any more: it was told that no answer
-    /// came, and looks itself what has become of it.
+    /// Removes frames for any server that were not sent while somebody waited for them: whoever asked was told that
+    /// no answer came, and may have done something else since.
     pub(crate) fn drop_given_up(&self) {
         let (mut to_server, mut ops) = (self.to_server.borrow_mut(), self.ops.borrow_mut());
         if to_server.is_empty() {

@@ -461,7 +461,7 @@ impl LocalDb {
     }
 }
 
-/// As what a shard is asked.
+/// On whose behalf a shard is asked.
 #[derive(Clone, Copy)]
 pub(crate) enum Asked {
     /// At the snapshot of a transaction, and until its deadline.

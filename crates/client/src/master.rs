@@ -86,7 +86,9 @@ impl<'a> Master<'a> {
         match self.within(answer).await {
             // What the master refuses, it says; but it may not know, either.
             Ok(answer) => read_answer(&answer).map_err(|error| match error.code() {
-                ErrorCode::UnknownOutcome if is_change => error.of_lost_change(),
+                ErrorCode::UnknownOutcome if is_change => error.of_unknown_change(),
+                // Whatever became of a question, it may be asked again.
+                ErrorCode::UnknownOutcome => error.of_question(),
                 _ => error,
             }),
             Err(error) if is_change => Err(error.of_lost_change()),

@@ -130,6 +130,9 @@ impl Retry {
     /// It is not run again.
     pub(crate) fn again_unless_own(&mut self, error: Error, met: Option<Error>) -> Result<()> {
         match met {
+            Some(met) if met.code() == ErrorCode::UnknownOutcome => {
+                Err(met.after(self.attempts + 1))
+            }
             Some(met) if !error.retryable() => {
                 self.again(met).map_err(|_| error.after(self.attempts))
             }
@@ -175,8 +178,10 @@ mod tests {
         note_met(&mut met, &unknown);
         note_met(&mut met, &met_before);
         let mut retry = Retry::new(&TransactOptions::default());
-        let told = retry.again_unless_own(unknown, met.clone()).unwrap_err();
-        assert_eq!(told.code(), ErrorCode::UnknownOutcome);
+        for returned in [unknown, met_before] {
+            let told = retry.again_unless_own(returned, met.clone()).unwrap_err();
+            assert_eq!(told.code(), ErrorCode::UnknownOutcome);
+        }
         assert_eq!(retry.again_if_met("its own", met), Err("its own"));
     }
 }

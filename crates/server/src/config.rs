@@ -208,6 +208,8 @@ impl Default for SizeConfig {
 pub struct InForce {
     /// Shards of the data directory: as it has them, or as it would get them.
     pub shards: u16,
+    /// Whether there is no data directory yet.
+    pub is_new: bool,
     /// Reactor threads.
     pub threads: usize,
     /// Most bytes on the flash device, over all shards, by the free space of now; none where it is
@@ -336,7 +338,8 @@ impl ServerConfig {
             (None, FlashPlace::Emulated) => Some(limits::EMULATED_CAPACITY_BYTES),
             (None, FlashPlace::Zoned(_)) => None,
         };
-        Ok(InForce { shards, threads: self.thread_count(), capacity_bytes })
+        let is_new = existing.is_none();
+        Ok(InForce { shards, is_new, threads: self.thread_count(), capacity_bytes })
     }
 
     /// Shards that a new data directory gets.

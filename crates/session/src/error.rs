@@ -110,6 +110,9 @@ pub enum SessionError {
         "no answer came before the deadline; the request had no effect, so it may be asked again"
     )]
     DeadlineExceeded,
+    /// The transaction's own deadline had passed when its commit was asked for.
+    #[error("the transaction's deadline had passed before its commit was begun; it had no effect")]
+    CommitTooLate,
     /// The transaction was open longer than allowed.
     #[error("the transaction was open for longer than {}; commit earlier, or read from a snapshot", Span(*limit))]
     TooLong {
@@ -197,7 +200,7 @@ impl SessionError {
             Self::DeadlineExceeded | Self::Silent { .. } => ErrorCode::Timeout,
             Self::Elsewhere { .. } => ErrorCode::Unavailable,
             Self::Outdated { .. } => ErrorCode::VersionMismatch,
-            Self::TooLong { .. } => ErrorCode::TxnTooLong,
+            Self::TooLong { .. } | Self::CommitTooLate => ErrorCode::TxnTooLong,
             Self::SessionEnded => ErrorCode::SessionEnded,
             Self::NoShard => ErrorCode::WrongShard,
             Self::Refused { code, .. } => *code,
@@ -228,6 +231,7 @@ impl SessionError {
                 | Self::ClockAhead { .. }
                 | Self::ClockBehind { .. }
                 | Self::TooLong { .. }
+                | Self::CommitTooLate
                 | Self::SessionEnded
         )
     }

@@ -121,11 +121,12 @@ fn converse(
         }
         match script::parse_line(line.trim_ascii_end()) {
             Ok(None) => {}
-            Ok(Some(statement)) => {
-                if let Some(ending) = runner.step(&statement, observe)? {
-                    return Ok(ending);
-                }
-            }
+            Ok(Some(statement)) => match runner.step(&statement, observe) {
+                Ok(None) => {}
+                Ok(Some(ending)) => return Ok(ending),
+                Err(problem) if problem.is_usage() => say(&format!("{problem}\n")),
+                Err(failure) => return Err(failure),
+            },
             Err(problem) => say(&format!("{problem}\n")),
         }
     }

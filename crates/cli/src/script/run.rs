@@ -30,15 +30,15 @@ pub(crate) type ReadObserver<'a> = dyn FnMut(ScriptRead) -> Result<(), Failure> 
 
 /// One transaction under way. Dropped before its end, it takes no effect.
 pub(crate) struct Runner {
+    db: Db,
     transaction: Transaction,
-    now: Timestamp,
 }
 
 impl Runner {
     /// Begins a transaction.
     pub(crate) fn begin(db: &Db) -> Result<Self, Failure> {
         let transaction = db.begin(&TransactionOptions::default())?;
-        Ok(Self { now: transaction.begin_timestamp(), transaction })
+        Ok(Self { db: db.clone(), transaction })
     }
 
     /// Runs one statement; `Some` when it was the last one.
@@ -63,7 +63,8 @@ impl Runner {
             Statement::Put { key, value, end: Some(end) } => {
                 let past =
                     |problem| Failure::usage(format!("the expiry of {} {problem}", shown(key)));
-                let expiry = end.resolve_ahead(self.now).map_err(past)?;
+                let now = self.db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
+                let expiry = end.resolve_ahead(now).map_err(past)?;
                 self.transaction.put_until(key, value, expiry)?;
             }
             Statement::Delete(key) => self.transaction.delete(key)?,

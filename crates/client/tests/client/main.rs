@@ -541,7 +541,8 @@ fn a_commit_after_its_deadline_is_not_begun() {
     tx.put(b"k", b"v").unwrap();
     std::thread::sleep(Duration::from_millis(100));
     let error = tx.commit().unwrap_err();
-    assert_eq!((error.code(), error.had_no_effect()), (ErrorCode::Timeout, true), "{error}");
+    assert_eq!((error.code(), error.had_no_effect()), (ErrorCode::TxnTooLong, true), "{error}");
+    assert!(!error.retryable(), "a closure that takes so long is not run again");
     assert_eq!(db.get(b"k").unwrap(), None);
 }
 

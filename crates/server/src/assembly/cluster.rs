@@ -63,8 +63,8 @@ impl ClusterPlace {
         Err(ServerError::Master {
             address: master_address(config),
             detail: format!(
-                "it has {} shards for this server, whose data directory holds {}; set \
-                 --cluster-shards there to the sum over all servers",
+                "it has {} shards for this server, whose data directory holds {}: the cluster was \
+                 founded with too few; found one with --cluster-shards, the sum over all servers",
                 self.shards.len(),
                 environment.shards()
             ),

@@ -68,7 +68,8 @@ fn a_deadline_before_all_time_is_over_at_once() {
     let txn = world.begin_with(session, TxnOptions { deadline, ..TxnOptions::default() });
     assert_eq!(world.get(txn, b"k"), late);
     world.put(txn, b"k", b"v");
-    assert_eq!(world.commit(txn), late, "nothing of it was sent");
+    let too_late = Outcome::Failed(SessionError::CommitTooLate);
+    assert_eq!(world.commit(txn), too_late, "nothing of it was sent");
     assert_eq!(world.shards[0].seen(Kind::Prepare), 0);
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Placement {
     /// Puts since the last mark, and those of keys that live long among them.
     puts: u64,
     long_lived: u64,
-    /// Before that these were enough.
+    /// Whether these were enough before the last mark: the stream is used now.
     is_used: bool,
 }
 

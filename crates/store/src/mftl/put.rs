@@ -222,7 +222,13 @@ fn enter(
         reads.note_dead_parts(dead, version.timestamp, &mut kit.volume);
     }
     // A tombstone stays until what it hides is gone, and dies then.
-    let hides = matches!(spot, Spot::Youngest(_)) && !is_planted!(TombstonesCountAsDead);
+    let hides = match spot {
+        Spot::Youngest(_) => true,
+        // What it has of dead records waited for it.
+        Spot::NewKey => location.tombstone() && space.index.hides(id),
+        Spot::Between(_) | Spot::Exists => false,
+    };
+    let hides = hides && !is_planted!(TombstonesCountAsDead);
     if (location.tombstone() && !hides) || matches!(spot, Spot::Between(_)) {
         note_dead(location, version.timestamp, watermark, &mut kit.volume.blocks);
     }

@@ -87,10 +87,10 @@ impl<C: Cache> Timestamps<C> {
             return Err(error);
         }
         if context.deadline(txn.options.deadline) <= context.now() {
-            // As below: that it takes place is prevented best now.
+            // Nothing was sent yet, so it is known not to take place; after a prepare it could be unknown.
             txn.op = None;
             self.txns.close(context, index, None);
-            return Err(SessionError::DeadlineExceeded);
+            return Err(SessionError::CommitTooLate);
         }
         let of_ranges = context.shards().filter(|_| reads_ranges);
         if txn.keys.shards().chain(of_ranges).any(|shard| context.is_full(shard)) {

@@ -439,7 +439,7 @@ impl MoveOut<'_> {
             return true;
         }
         if let Some(void) = void {
-            let is_named = space.index.forget(id, record.version, page.0);
+            let is_named = space.index.forget_void(id, record.version, page.0);
             let is_counted = is_known(void, blocks) && !is_named && space.index.has_dead(id);
             if is_counted {
                 victim.dead.push(RecordOfEpoch::new(space, id, record.version));

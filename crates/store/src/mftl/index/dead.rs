@@ -50,6 +50,9 @@ impl Index {
 
     /// Whether a key has dead records.
     pub(crate) fn has_dead(&self, id: KeyId) -> bool {
+        if self.orphans.has(id) {
+            return true;
+        }
         self.slot(id).is_some_and(|slot| self.dead_count_of(self.head(id, slot)).is_some())
     }
 
@@ -118,6 +121,17 @@ impl Index {
         {
             self.count_dead(id, slot, dead, Counted::Others);
         }
+    }
+
+    /// As [`Self::forget`], of a version whose value is gone: what else its key has of dead records stays counted.
+    pub(crate) fn forget_void(&mut self, id: KeyId, version: Version, page: u32) -> bool {
+        let link = self.slot(id).and_then(|slot| self.dead_count_of(self.head(id, slot)));
+        let dead = link.map_or(0, |link| self.pool.get(link).dead());
+        let was_there = self.forget(id, version, page);
+        if was_there && self.slot(id).is_none() {
+            self.orphans.add(id, dead);
+        }
+        was_there
     }
 
     /// Dead records of keys of one segment that have no version, and how many each has.

@@ -1,9 +1,12 @@
 //! Dead records of keys that have no version in the index.
 //!
-//! A checkpoint names a version that was collected since, for one that was not durable yet when the power went:
-//! what is older lies on flash, and nothing of the key is in the index until the log brings that one again.
-//! *Otherwise* its tombstone, later, hides nothing as far as the index knows, and goes before they do: what was
-//! deleted is back after a scan (planted bug `ForgetsOrphans`).
+//! ```text
+//!   x@10 dead, in a block that stays    checkpoint: x@25, one dead record
+//!   x@30 is put, not durable ─► the block of x@25 is erased ─► the power goes ─► nothing of x is in the index
+//!   the log brings x@30 again, which has one dead record: x@10
+//! ```
+//! *Otherwise* a tombstone of x hides nothing as far as the index knows, and goes before x@10 does, which is back
+//! after a scan (planted bug `ForgetsOrphans`).
 //!
 //! Few: bounded by what was not durable at a crash.
 

@@ -84,13 +84,13 @@ impl Keyspaces {
         debug_assert!(self.scanned_at(keyspace) >= at, "what was scanned stays scanned");
     }
 
-    /// A write came late: above whatever was read by now.
-    pub(super) fn note_late(&mut self, keyspace: KeyspaceId, at: Timestamp) {
+    /// A write has come late, when everything was read below this.
+    pub(super) fn note_late(&mut self, keyspace: KeyspaceId, above_reads: Timestamp) {
         match self.late.iter_mut().find(|one| one.0 == keyspace) {
-            Some(one) => one.1 = one.1.max(at),
-            None => self.late.push((keyspace, at)),
+            Some(one) => one.1 = one.1.max(above_reads),
+            None => self.late.push((keyspace, above_reads)),
         }
-        debug_assert!(self.late(keyspace) >= at, "who has read before is told for good");
+        debug_assert!(self.late(keyspace) >= above_reads, "what is noted does not fall");
     }
 
     /// Whoever began below this may have read a range of the keyspace without a write that it should have seen.
