@@ -177,7 +177,7 @@ mod planted {
     fn bugs_beside_pages_that_are_not_read_are_found() {
         assert!(shows::<Mftl>(Bug::ForgetsUnread, 172));
         assert!(shows::<Mftl>(Bug::ErasesUnread, 172));
-        assert!(shows::<Skimpy>(Bug::MovesBesideAside, 10));
-        assert!(shows::<Skimpy>(Bug::VoidsUnread, 108));
+        assert!(shows::<Skimpy>(Bug::MovesBesideAside, 127));
+        assert!(shows::<Skimpy>(Bug::VoidsUnread, 52));
     }
 }

@@ -322,8 +322,8 @@ fn errors_with(open_blocks: u32) -> u64 {
     let mut driver = Driver::new(Mftl::open(Box::new(device), config).expect("opens").0);
     let mut dice = Dice(7);
     for n in 0..20_000u64 {
-        let (time, cold) = (10 + n, dice.below(4) == 0);
-        let key = if cold { 1000 + dice.below(3000) } else { dice.below(300) };
+        let (time, cold) = (10 + n, dice.below(3) == 0);
+        let key = if cold { 1000 + dice.below(2500) } else { dice.below(300) };
         let size = if n % 500 == 0 { 9000 } else { 400 };
         driver.put(&key.to_be_bytes(), time, &value(key, time, size));
         if n % 3 == 0 {
