@@ -32,6 +32,7 @@ mod oneshot;
 mod operation;
 mod ops;
 mod owned;
+mod questions;
 mod ranges;
 mod retry;
 mod scan;

@@ -461,37 +461,8 @@ impl LocalDb {
     }
 }
 
-/// On whose behalf a shard is asked.
-#[derive(Clone, Copy)]
-pub(crate) enum Asked {
-    /// At the snapshot of a transaction, and until its deadline.
-    Within(TxnHandle),
-    With(RequestOptions),
-}
-
-/// Asks a shard something that concerns no single key: `encode` appends one frame with the request
-/// number that it is given.
-pub(crate) fn ask_shard(
-    core: &Rc<Core>,
-    asked: Asked,
-    shard: ShardId,
-    encode: impl FnOnce(u64, &mut Vec<u8>),
-) -> Operation<Vec<u8>> {
-    let ticket = Cell::new(None);
-    let start = |op| {
-        let (mut engine, now) = (core.engine.borrow_mut(), core.now());
-        let step = match asked {
-            Asked::Within(txn) => engine.ask_within(now, txn, shard, op, encode)?,
-            Asked::With(options) => engine.ask(now, shard, options, op, encode)?,
-        };
-        keep(step, &ticket);
-        Ok(None)
-    };
-    Operation::begin(core, to_frame, None, start, || ticket.take())
-}
-
 /// Takes a step's ticket, or its value when there is one already.
-fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<ValueView<'a>> {
+pub(crate) fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<ValueView<'a>> {
     match step {
         Step::Value(view) => Some(view),
         Step::Pending(own) => {

@@ -20,7 +20,8 @@ use timestone_types::{
 use timestone_wire::{Envelope, ErrorCode, Message, Range, RangeEntry, RangePage, RequestId};
 
 use crate::limits::{FIRST_RANGE_KEYS, FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
-use crate::local::{Asked, LocalTransaction, ask_shard};
+use crate::local::LocalTransaction;
+use crate::questions::{RequestScope, ask_shard};
 use crate::scan::{Entry, ScanOptions, envelope_for, read_answer};
 use crate::{Error, Key, Result, Value};
 
@@ -314,8 +315,8 @@ impl LocalTransaction {
         let wanted = if shows_little { usize::MAX } else { progress.left };
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let limit = progress.page_keys.min(wanted);
-        let within = Asked::Within(self.handle());
-        Ok(ask_shard(self.core(), within, shard, |request, out| {
+        let scope = RequestScope::Within(self.handle());
+        Ok(ask_shard(self.core(), scope, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (has_end, to) = (to.is_some(), to.unwrap_or_default());
             let range = Range { keyspace, at, client, limit, has_end, from, to };

@@ -24,7 +24,8 @@ use timestone_wire::{
 
 use crate::event_loop::Core;
 use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
-use crate::local::{Asked, LocalDb, LocalTransaction, ask_shard};
+use crate::local::{LocalDb, LocalTransaction};
+use crate::questions::{RequestScope, ask_shard};
 use crate::ranges::RangeProgress;
 use crate::{Db, Error, Key, Result, Transaction, TransactionOptions, Value};
 
@@ -206,12 +207,12 @@ impl LocalDb {
         if shards == 0 {
             return Err(SessionError::NoShard.into());
         }
-        let asked = Asked::With(self.request_options());
+        let scope = RequestScope::With(self.request_options());
         // All are asked before the first is waited for.
         let answers: Vec<_> = (0..shards)
             .map(|place| {
                 let (shard, envelope) = envelope_for(self.core(), place)?;
-                Ok(ask_shard(self.core(), asked, shard, |request, out| {
+                Ok(ask_shard(self.core(), scope, shard, |request, out| {
                     let envelope = Envelope { request: RequestId::new(request), ..envelope };
                     Newest { keyspace }.encode(&envelope, out);
                 }))
@@ -388,8 +389,8 @@ impl LocalTransaction {
             let engine = self.core().engine.borrow();
             (engine.client(), engine.shards().routes().shards().len())
         };
-        let asked = Asked::Within(self.handle());
-        let answer = ask_shard(self.core(), asked, shard, |request, out| {
+        let scope = RequestScope::Within(self.handle());
+        let answer = ask_shard(self.core(), scope, shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (cursor, limit) = (place.cursor, SCAN_PAGE_KEYS);
             timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }

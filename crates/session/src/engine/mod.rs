@@ -58,7 +58,7 @@ use self::results::{Finished, ResultAt};
 use self::singles::Singles;
 use self::slab::SlabKey;
 use crate::handle::TicketKind;
-use crate::managers::{Manager, Owner, Timestamps};
+use crate::managers::{Manager, Timestamps, TxnOwner};
 use crate::{
     Condition, Done, EngineConfig, KeyName, Mutation, OpId, OpResult, OwnWrite, RequestOptions,
     Routes, SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView, limits,
@@ -412,7 +412,7 @@ impl<M: Manager> Engine<M> {
     ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
         self.context.assert_sound();
-        let Owner { session, deadline } = self.manager.owner(txn)?;
+        let TxnOwner { session, deadline } = self.manager.owner(txn)?;
         let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
         let options = RequestOptions { deadline, ..RequestOptions::default() };
         self.singles.ask(&mut self.context, (shard, session), options, op, encode)

@@ -32,7 +32,7 @@ pub(crate) use timestamps::Timestamps;
 
 /// Who a transaction is of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner {
+pub(crate) struct TxnOwner {
     /// `None`: closed meanwhile.
     pub(crate) session: Option<SlabKey>,
     /// When its requests are given up; `None`: after the configured time each.
@@ -57,7 +57,7 @@ pub(crate) trait Manager: fmt::Debug {
     fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError>;
 
     /// The session of an open transaction, and how long its requests are tried.
-    fn owner(&self, txn: TxnHandle) -> Result<Owner, SessionError>;
+    fn owner(&self, txn: TxnHandle) -> Result<TxnOwner, SessionError>;
 
     /// Reads a key: from what the transaction knows, or from its shard.
     fn get(

@@ -18,7 +18,7 @@ const HEAD: [&str; 9] =
     ["version", "written", "what", "expires", "value", "shard", "block", "page", "crc"];
 
 /// A record of the key.
-struct Found {
+struct FoundVersion {
     shard: ShardId,
     /// As the shard's device is called.
     place: String,
@@ -50,7 +50,7 @@ pub(super) fn print(
                         fences.push(contents.version);
                     }
                     if is_of(contents, id, &key, seed) {
-                        found.push(Found {
+                        found.push(FoundVersion {
                             shard: shard.id,
                             place: shard.name(),
                             block: looked.view.block.0,
@@ -82,7 +82,7 @@ pub(super) fn print(
 
 fn write(
     directory: &Directory,
-    found: &[Found],
+    found: &[FoundVersion],
     fence: Option<Version>,
     format: Format,
 ) -> Result<(), Failure> {
@@ -102,7 +102,7 @@ fn write(
     }
 }
 
-fn cells(version: &Found) -> [String; 9] {
+fn cells(version: &FoundVersion) -> [String; 9] {
     let contents = &version.contents;
     [
         contents.version.to_string(),
@@ -117,7 +117,7 @@ fn cells(version: &Found) -> [String; 9] {
     ]
 }
 
-fn line(version: &Found) -> String {
+fn line(version: &FoundVersion) -> String {
     let [of, written, what, expires, value, shard, block, page, crc] = cells(version);
     format!(
         "{of} ({written})\t{what}\texpires {expires}\t{value}\tshard {shard}, block {block}, page {page}, \
@@ -126,7 +126,7 @@ fn line(version: &Found) -> String {
     )
 }
 
-fn described(directory: &Directory, version: &Found, fence: Option<Version>) -> Value {
+fn described(directory: &Directory, version: &FoundVersion, fence: Option<Version>) -> Value {
     let mut object = describe(directory, &version.record);
     object["shard"] = version.shard.get().into();
     object["block"] = version.block.into();

@@ -38,7 +38,7 @@ use timestone_wire::RangeEntry;
 use self::keys::{KeySet, PendingWrite, ReadState};
 use self::record::{Phase, Txn, TxnResult};
 use self::table::Txns;
-use super::{Manager, Owner};
+use super::{Manager, TxnOwner};
 use crate::cache::{Cache, NoCache};
 use crate::engine::context::{Again, Context};
 use crate::engine::number::{Asker, Number};
@@ -117,9 +117,9 @@ impl<C: Cache> Manager for Timestamps<C> {
         txn.map(|txn| txn.begin).ok_or(SessionError::NoTransaction)
     }
 
-    fn owner(&self, txn: TxnHandle) -> Result<Owner, SessionError> {
+    fn owner(&self, txn: TxnHandle) -> Result<TxnOwner, SessionError> {
         let txn = self.txns.get(txn.into()).filter(|txn| txn.is_open());
-        let owner = |txn: &Txn| Owner { session: txn.session, deadline: txn.options.deadline };
+        let owner = |txn: &Txn| TxnOwner { session: txn.session, deadline: txn.options.deadline };
         txn.map(owner).ok_or(SessionError::NoTransaction)
     }
 
