@@ -7,7 +7,13 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use timestone::blocking::Db;
 use timestone::{Expiry, Timestamp};
+
+/// A client's now, from which what is relative is seen.
+pub(crate) fn now(db: &Db) -> timestone::Result<Timestamp> {
+    db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()
+}
 
 /// A point in time, possibly relative to now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -90,23 +90,17 @@ impl Error {
 
     /// The same for a change of the cluster that was sent and not answered: it may have been made.
     pub(crate) fn of_lost_change(self) -> Self {
-        let message = "no answer came; whether the change was made is not known";
-        Self::new(
-            self.0.code,
-            message,
-            "look whether it was (`timestone keyspace list`), then ask again",
-        )
-        .not_retryable()
+        self.of_change("no answer came; whether the change was made is not known")
     }
 
     /// The same where the master says that it does not know, and why.
     pub(crate) fn of_unknown_change(self) -> Self {
-        let message = format!("whether the change was made is not known: {}", self.0.message);
-        Self::new(
-            self.0.code,
-            message,
-            "look whether it was (`timestone keyspace list`), then ask again",
-        )
+        self.of_change(format!("whether the change was made is not known: {}", self.0.message))
+    }
+
+    fn of_change(&self, message: impl Into<String>) -> Self {
+        let hint = "look whether it was (`timestone keyspace list`), then ask again";
+        Self::new(self.0.code, message, hint).not_retryable()
     }
 
     /// The master could not answer what changes nothing.

@@ -376,12 +376,11 @@ impl LocalDb {
     /// # Errors
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
-        let mut options = options.for_engine(self.now(), self.deadline);
-        options.external_wait |= self.external_wait() == Some(true);
-        self.begin_with(options)
+        self.begin_with(options.for_engine(self.now(), self.deadline))
     }
 
-    fn begin_with(&self, options: TxnOptions) -> Result<LocalTransaction> {
+    fn begin_with(&self, mut options: TxnOptions) -> Result<LocalTransaction> {
+        options.external_wait |= self.external_wait() == Some(true);
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
@@ -517,10 +516,7 @@ impl LocalTransaction {
             (engine.begin_timestamp(self.handle)?, engine.deadline(self.handle)?)
         };
         let snapshot_at = Some(snapshot_at);
-        let mut options = TxnOptions { snapshot_at, deadline, ..TxnOptions::default() };
-        let db = self.db();
-        options.external_wait = db.external_wait() == Some(true);
-        db.begin_with(options)
+        self.db().begin_with(TxnOptions { snapshot_at, deadline, ..TxnOptions::default() })
     }
 
     /// The session's handle.

@@ -183,7 +183,7 @@ impl From<io::Error> for DumpFailure {
 fn dump(args: &DumpArgs, out: impl Write) -> Result<(u64, DumpHead), DumpFailure> {
     let db = args.place.connect().map_err(DumpFailure)?;
     let at = match args.at {
-        Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
+        Some(at) => Some(at.resolve(moment::now(&db)?)),
         None => None,
     };
     let scan = db.scan(&ScanOptions { at, ..ScanOptions::default() })?;

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &GetArgs, format: Format) -> Result<(), Failure> {
 fn read(args: &GetArgs, key: &[u8]) -> Result<Option<Value>, Failure> {
     let db = args.place.connect()?;
     let Some(at) = args.at else { return Ok(db.get(key)?) };
-    let now = db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
+    let now = moment::now(&db)?;
     let snapshot = db.snapshot(at.resolve(now))?;
     let value = snapshot.get(key)?;
     snapshot.commit()?;

@@ -19,6 +19,7 @@ use crate::bench::progress;
 use crate::dump_file::{DumpReader, Entry};
 use crate::failure::Failure;
 use crate::link::Target;
+use crate::moment;
 use crate::output::{Format, write_json, write_line};
 
 /// Bytes of values that are under way at once.
@@ -90,7 +91,7 @@ fn load(args: &LoadArgs, place: &str, input: impl BufRead, format: Format) -> Re
     let db = args.target.connect()?;
     let keyspace = args.keyspace.clone().unwrap_or(head.keyspace);
     let db = if keyspace == crate::link::DEFAULT_KEYSPACE { db } else { db.keyspace(&keyspace)? };
-    let now = db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
+    let now = moment::now(&db)?;
     let bar = progress::spinner("loading");
     while let Some(batch) = reader.batch().map_err(|words| unusable(words, &loaded))? {
         let entries = batch.len() as u64;

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &PutArgs, format: Format) -> Result<(), Failure> {
     let at = match args.expire {
         None => db.put(&key, &value)?,
         Some(end) => {
-            let now = db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
+            let now = moment::now(&db)?;
             let past = |problem| Failure::usage(format!("--expire {problem}"));
             let expiry = end.resolve_ahead(now).map_err(past)?;
             db.put_until(&key, &value, expiry)?

@@ -41,7 +41,7 @@ pub(crate) struct ScanArgs {
 pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
     let db = args.place.connect()?;
     let at = match args.at {
-        Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
+        Some(at) => Some(at.resolve(moment::now(&db)?)),
         None => None,
     };
     let options = ScanOptions {

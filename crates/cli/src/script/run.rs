@@ -5,6 +5,7 @@ use timestone::{ScanOptions, Timestamp, TransactionOptions};
 
 use super::{Numbered, Statement};
 use crate::failure::Failure;
+use crate::moment;
 use crate::output::shown;
 
 /// How a transaction ended.
@@ -63,7 +64,7 @@ impl Runner {
             Statement::Put { key, value, end: Some(end) } => {
                 let past =
                     |problem| Failure::usage(format!("the expiry of {} {problem}", shown(key)));
-                let now = self.db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?;
+                let now = moment::now(&self.db)?;
                 let expiry = end.resolve_ahead(now).map_err(past)?;
                 self.transaction.put_until(key, value, expiry)?;
             }

@@ -391,10 +391,7 @@ impl<M: Manager> Engine<M> {
         op: OpId,
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
-        self.context.timing.advance(now);
-        self.context.assert_sound();
-        let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
-        self.singles.ask(&mut self.context, (shard, None), options, op, encode)
+        self.ask_for(now, (shard, None), options, op, encode)
     }
 
     /// As [`Self::ask`], at the snapshot of an open transaction and until its deadline. Where the snapshot is too
@@ -410,11 +407,23 @@ impl<M: Manager> Engine<M> {
         op: OpId,
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
+        let TxnOwner { session, deadline } = self.manager.owner(txn)?;
+        let options = RequestOptions { deadline, ..RequestOptions::default() };
+        self.ask_for(now, (shard, session), options, op, encode)
+    }
+
+    /// Asks for nobody, or for a session.
+    fn ask_for(
+        &mut self,
+        now: Timestamp,
+        (shard, session): (ShardId, Option<SlabKey>),
+        options: RequestOptions,
+        op: OpId,
+        encode: impl FnOnce(u64, &mut Vec<u8>),
+    ) -> Result<Step<'_>, SessionError> {
         self.context.timing.advance(now);
         self.context.assert_sound();
-        let TxnOwner { session, deadline } = self.manager.owner(txn)?;
         let Some(shard) = self.context.index_of(shard) else { return Err(SessionError::NoShard) };
-        let options = RequestOptions { deadline, ..RequestOptions::default() };
         self.singles.ask(&mut self.context, (shard, session), options, op, encode)
     }
 }

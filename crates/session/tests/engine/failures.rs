@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, Mutation, RequestOptions, SessionError, Step, TxnHandle, TxnOptions, TxnStatus,
+    Condition, Mutation, RequestOptions, SessionError, Step, TxnOptions, TxnStatus,
 };
 use timestone_types::{
     AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Timestamp, TxnId, limits,
 };
-use timestone_wire::{Envelope, ErrorCode, Frame, Kind, Message, Newest, RequestId};
+use timestone_wire::{ErrorCode, Frame, Kind};
 
 use crate::Requests;
 use crate::world::{Application, Outcome, SPACE, World, name, pending, routes, world};
@@ -17,6 +17,14 @@ use timestone_testkit::{BEGIN, ReferenceShard, Refuse};
 
 fn refuse(code: ErrorCode, detail: u64, retry_after: Duration, times: u32) -> Option<Refuse> {
     Some(Refuse { code, detail, retry_after, times })
+}
+
+/// The first shard refuses the next request as below its watermark: that.
+pub(crate) fn refuse_as_too_old(world: &mut World) -> Timestamp {
+    let watermark = world.now.saturating_add(Duration::from_millis(100));
+    world.shards[0].refuse =
+        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    watermark
 }
 
 #[test]
@@ -72,9 +80,7 @@ fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
     let mut world = world(1);
     let session = world.session();
     let txn = world.begin(session);
-    let watermark = world.now.saturating_add(Duration::from_millis(100));
-    world.shards[0].refuse =
-        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    let watermark = refuse_as_too_old(&mut world);
     let Outcome::Aborted { reason, key, .. } = world.get(txn, b"k") else {
         panic!("a snapshot that is gone is read")
     };
@@ -82,51 +88,6 @@ fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
     assert_eq!(world.commit(txn), Outcome::Failed(SessionError::NoTransaction));
     let next = world.begin(session);
     assert!(world.host.engine.begin_timestamp(next).unwrap() > watermark);
-}
-
-/// Asks a shard something at the snapshot of a transaction.
-fn ask_within(world: &mut World, txn: TxnHandle) -> Outcome {
-    let (op, now, first) = (world.op(), world.now, ShardId::new(0));
-    let step = world.host.engine.ask_within(now, txn, first, op, |request, out| {
-        let (epoch, request) = (Epoch::new(1), RequestId::new(request));
-        let envelope = Envelope { shard: first, epoch, request, ..Envelope::default() };
-        Newest { keyspace: SPACE }.encode(&envelope, out);
-    });
-    let begun = pending(step);
-    world.outcome(op, begun)
-}
-
-/// *Otherwise* a transaction that begins with a scan is refused as often as it is tried again.
-#[test]
-fn a_question_at_a_snapshot_below_the_watermark_teaches_the_session() {
-    let mut world = world(1);
-    let session = world.session();
-    let txn = world.begin(session);
-    let watermark = world.now.saturating_add(Duration::from_millis(100));
-    world.shards[0].refuse =
-        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
-    let Outcome::Aborted { reason, .. } = ask_within(&mut world, txn) else { panic!("answered") };
-    assert_eq!((reason.kind, reason.at), (AbortKind::TooOld, watermark));
-    world.host.engine.abort(txn);
-    let next = world.begin(session);
-    assert!(world.host.engine.begin_timestamp(next).unwrap() > watermark);
-}
-
-#[test]
-fn a_question_of_a_transaction_is_given_up_at_its_deadline() {
-    let mut world = world(1);
-    let session = world.session();
-    let (began, span) = (world.now, Duration::from_millis(200));
-    let deadline = Some(began.saturating_add(span));
-    let txn = world.begin_with(session, TxnOptions { deadline, ..TxnOptions::default() });
-    assert_eq!(world.host.engine.deadline(txn), Ok(deadline));
-    world.cut[0] = true;
-    let Outcome::Failed(error) = ask_within(&mut world, txn) else { panic!("answered") };
-    let waited = world.now.since(began);
-    assert!(waited >= span && waited < 2 * span, "{waited:?}: {error}");
-    world.host.engine.abort(txn);
-    assert_eq!(world.host.engine.deadline(txn), Err(SessionError::NoTransaction));
-    assert_eq!(ask_within(&mut world, txn), Outcome::Failed(SessionError::NoTransaction));
 }
 
 #[test]

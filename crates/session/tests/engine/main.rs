@@ -10,6 +10,7 @@ mod commits;
 mod failover;
 mod failures;
 mod hostile;
+mod questions;
 mod read_only;
 mod singles;
 mod storms;

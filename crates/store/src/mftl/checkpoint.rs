@@ -503,7 +503,7 @@ fn write_pages(out: &mut Vec<u8>, kind: u8, pages: impl ExactSizeIterator<Item =
 
 fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment: u16) {
     let orphans = index.orphans_in(segment);
-    let keys = index.keys_in(segment) + orphans.len() as u32;
+    let keys = index.keys_in(segment) + orphans.clone().count() as u32;
     if keys == 0 {
         return;
     }

@@ -138,7 +138,7 @@ impl Index {
     pub(crate) fn orphans_in(
         &self,
         segment: u16,
-    ) -> impl ExactSizeIterator<Item = (KeyId, u32)> + '_ {
+    ) -> impl Iterator<Item = (KeyId, u32)> + Clone + '_ {
         self.orphans.of_segment(segment)
     }
 

@@ -51,10 +51,9 @@ impl Orphans {
     pub(super) fn of_segment(
         &self,
         segment: u16,
-    ) -> impl ExactSizeIterator<Item = (KeyId, u32)> + '_ {
+    ) -> impl Iterator<Item = (KeyId, u32)> + Clone + '_ {
         let of_segment = self.0.iter().filter(move |(id, _)| id.segment == segment);
-        let all: Vec<_> = of_segment.map(|(id, dead)| (*id, *dead)).collect();
-        all.into_iter()
+        of_segment.map(|(id, dead)| (*id, *dead))
     }
 
     /// Bytes of memory, about.

@@ -59,43 +59,34 @@ impl Keyspaces {
     ) {
         self.prepared.retain(|&one| one != (keyspace, holder));
         let Some(version) = committed else { return };
-        match self.fenced.iter_mut().find(|one| one.0 == keyspace) {
-            Some(one) => one.1 = one.1.max(version),
-            None => self.fenced.push((keyspace, version)),
-        }
+        raise(&mut self.fenced, keyspace, version);
         assert!(self.fence(keyspace) >= version, "a fence holds for good");
     }
 
     /// The youngest committed fence of the keyspace.
     pub(super) fn fence(&self, keyspace: KeyspaceId) -> Version {
-        self.fenced.iter().find(|one| one.0 == keyspace).map_or(Version::ZERO, |one| one.1)
+        noted(&self.fenced, keyspace).unwrap_or(Version::ZERO)
     }
 
     /// The highest timestamp at which the keyspace was scanned.
     pub(super) fn scanned_at(&self, keyspace: KeyspaceId) -> Timestamp {
-        self.scanned.iter().find(|one| one.0 == keyspace).map_or(Timestamp::ZERO, |one| one.1)
+        noted(&self.scanned, keyspace).unwrap_or(Timestamp::ZERO)
     }
 
     pub(super) fn note_scan(&mut self, keyspace: KeyspaceId, at: Timestamp) {
-        match self.scanned.iter_mut().find(|one| one.0 == keyspace) {
-            Some(one) => one.1 = one.1.max(at),
-            None => self.scanned.push((keyspace, at)),
-        }
+        raise(&mut self.scanned, keyspace, at);
         debug_assert!(self.scanned_at(keyspace) >= at, "what was scanned stays scanned");
     }
 
     /// A write has come late, when everything was read below this.
     pub(super) fn note_late(&mut self, keyspace: KeyspaceId, above_reads: Timestamp) {
-        match self.late.iter_mut().find(|one| one.0 == keyspace) {
-            Some(one) => one.1 = one.1.max(above_reads),
-            None => self.late.push((keyspace, above_reads)),
-        }
+        raise(&mut self.late, keyspace, above_reads);
         debug_assert!(self.late(keyspace) >= above_reads, "what is noted does not fall");
     }
 
     /// Whoever began below this may have read a range of the keyspace without a write that it should have seen.
     pub(super) fn late(&self, keyspace: KeyspaceId) -> Timestamp {
-        self.late.iter().find(|one| one.0 == keyspace).map_or(Timestamp::ZERO, |one| one.1)
+        noted(&self.late, keyspace).unwrap_or(Timestamp::ZERO)
     }
 
     pub(super) fn drop_scans(&mut self, low_water: Timestamp) {
@@ -103,5 +94,18 @@ impl Keyspaces {
         self.scanned.retain(|one| one.1 > low_water);
         let left = self.scanned.iter().map(|one| one.1).max();
         assert!(left == highest || highest <= Some(low_water), "a scan above it is remembered");
+    }
+}
+
+/// What is noted of a keyspace.
+fn noted<T: Copy>(list: &[(KeyspaceId, T)], keyspace: KeyspaceId) -> Option<T> {
+    list.iter().find(|one| one.0 == keyspace).map(|one| one.1)
+}
+
+/// Notes of a keyspace what lies above what is noted.
+fn raise<T: Ord + Copy>(list: &mut Vec<(KeyspaceId, T)>, keyspace: KeyspaceId, to: T) {
+    match list.iter_mut().find(|one| one.0 == keyspace) {
+        Some(one) => one.1 = one.1.max(to),
+        None => list.push((keyspace, to)),
     }
 }
